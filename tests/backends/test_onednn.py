@@ -302,6 +302,23 @@ def test_what_follows_a_convolution() -> None:
     same_as_c(made, "onednn", *([numbers(n, 8, 6, 5, seed=n)] for n in (2, 1, 0)))
 
 
+@pytest.mark.parametrize(("height", "width"), [(9, 11), (26, 27)])  # tiles of 2x2, and of 4x4 outputs
+def test_convolutions_by_tiles(height: int, width: int) -> None:
+    made = model(
+        f"g (float[n, 64, {height}, {width}] x) => (float[1] y, float[1] z) {{"
+        " c = Conv <pads = [2, 0, 1, 1]> (x, w, b) r = Relu(c) d = Conv <pads = [1, 1, 1, 1]> (r, v)"
+        " y = Sigmoid(d) z = Add(r, d) }",
+        w=numbers(80, 64, 3, 3, seed=1) / 24,
+        v=numbers(80, 80, 3, 3, seed=2) / 24,
+        b=numbers(80, seed=3),
+    )
+    source = fc.partition(made, backends=["onednn", "c"]).source("onednn_0")
+    direct = fc.partition(made, backends=[fc.backend("onednn", winograd=False), "c"]).source("onednn_0")
+    assert source.count("{WINOGRAD, ") == 2 and "{WINOGRAD, " not in direct
+    calls = [[numbers(n, 64, height, width, seed=n)] for n in (2, 1, 0)]
+    same_as_c(made, "onednn", *calls)
+
+
 def test_an_empty_result_beside_one_with_elements() -> None:
     text = (
         "g (float[n, 8] x, float[3, 8] z) => (float[1] y, float[1] s) { y = MatMul(x, w) s = MatMul(z, w) }"

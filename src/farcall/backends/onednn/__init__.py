@@ -25,13 +25,14 @@ __dir__ = __all__.copy
 class OneDnnBackend(Backend):
     """Takes float32 convolutions, products, pools, softmax, normalizations, and what is computed with them.
 
-    Bias, sums and activations behind a convolution or product are computed with it. The option ``threads`` is
-    the number of threads of one call; it needs oneDNN built with OpenMP.
+    Bias, sums and activations behind a convolution or product are computed with it. Options: ``threads`` is
+    the number of threads of one call, which needs oneDNN built with OpenMP; ``winograd`` says whether 3x3
+    convolutions may be computed by Winograd's method, which one thread does.
     """
 
     name = "onednn"
     color = "#7b5ea7"
-    options: Mapping[str, Any] = {"threads": 1}
+    options: Mapping[str, Any] = {"threads": 1, "winograd": True}
 
     def check(self, node: ir.Node) -> str | None:
         from farcall.backends.onednn._check import refusal
@@ -53,7 +54,8 @@ class OneDnnBackend(Backend):
             raise UsageError(
                 f"backend `onednn`, option `threads`: expected 1 or more, got {options['threads']}"
             )
-        return generate(region, int(options["threads"]), _libraries())
+        threads = int(options["threads"])
+        return generate(region, threads, _libraries(), bool(options["winograd"]) and threads == 1)
 
 
 def _libraries() -> list[Library]:

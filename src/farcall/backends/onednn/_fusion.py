@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
 
-from farcall.backends.onednn import _elements, _products, _windows
+from farcall.backends.onednn import _elements, _products, _tiles, _windows
 from farcall.backends.onednn._table import BIAS, MOST_AFTERS, SUM, After, Operand, Operator, viewed, whole
 from farcall.graph.dims import dims, product, same
 
@@ -19,9 +19,14 @@ _EXTENDED = ("CONVOLUTION", "DECONVOLUTION", "PRODUCT")
 _NONCOMMUTATIVE = ("Sub", "Div")
 
 
-def operators(nodes: Sequence[ir.Node], outputs: Container[ir.Value]) -> list[tuple[Operator, list[ir.Node]]]:
-    """The operators that compute the nodes, in the order in which they run, each with its nodes."""
-    return _Fusion(nodes, outputs).run()
+def operators(
+    nodes: Sequence[ir.Node], outputs: Container[ir.Value], has_tiles: bool = False
+) -> list[tuple[Operator, list[ir.Node]]]:
+    """The operators that compute the nodes, in the order in which they run, each with its nodes.
+
+    With ``has_tiles``, convolutions may be computed by Winograd's method.
+    """
+    return _Fusion(nodes, outputs, has_tiles).run()
 
 
 def needless(nodes: Sequence[ir.Node], outputs: Container[ir.Value]) -> set[ir.Node] | None:
@@ -47,8 +52,8 @@ def needless(nodes: Sequence[ir.Node], outputs: Container[ir.Value]) -> set[ir.N
 
 
 class _Fusion:
-    def __init__(self, nodes: Sequence[ir.Node], outputs: Container[ir.Value]) -> None:
-        self._outputs = outputs
+    def __init__(self, nodes: Sequence[ir.Node], outputs: Container[ir.Value], has_tiles: bool) -> None:
+        self._outputs, self._has_tiles = outputs, has_tiles
         self._sigmoids = _swishes(nodes, outputs)
         inside = set(self._sigmoids.values())
         self._nodes = [node for node in nodes if node not in inside]
@@ -71,6 +76,8 @@ class _Fusion:
         if node in self._sigmoids:
             source: ir.Value = self._sigmoids[node].inputs[0]  # type: ignore[assignment]
             return _elements.elementwise(source, node.outputs[0], self._activation(node))
+        if self._has_tiles and _tiles.pays(node):
+            return _tiles.convolution(node)
         return operator(node)
 
     def _activation(self, node: ir.Node) -> After:
@@ -83,6 +90,14 @@ class _Fusion:
         if node in self._sigmoids or node.op_type in _elements.ELEMENTWISE:
             source = next(iter(self._reads(node)))
             before = self._open(source)
+            if (
+                before is not None
+                and before.kind == "WINOGRAD"
+                and node.op_type == "Relu"
+                and not before.axis
+            ):
+                before.axis = 1
+                return self._take_in(node, source, before, None)
             if before is None or before.kind not in (*_EXTENDED, "BINARY"):
                 return False
             return self._take_in(node, source, before, self._activation(node))
@@ -131,13 +146,13 @@ class _Fusion:
             else None
         )
 
-    def _take_in(self, node: ir.Node, value: ir.Value, operator: Operator, after: After) -> bool:
+    def _take_in(self, node: ir.Node, value: ir.Value, operator: Operator, after: After | None) -> bool:
         _, own = self._made.pop(value)
-        added = after.operand
+        added = after.operand if after is not None else None
         if node.op_type == "Add" and added is not None and _is_bias(operator, added):
             added.what = BIAS
             operator.operands.append(added)
-        else:
+        elif after is not None:
             operator.append(after)
         operator.target.value = node.outputs[0]
         if node in self._sigmoids:

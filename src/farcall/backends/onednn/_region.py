@@ -19,7 +19,7 @@ from farcall.backends.onednn._table import Operand, Operator
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product
 
-_RUNTIME = ("onednn.h", "build.c", "operators.c", "calls.c")
+_RUNTIME = ("onednn.h", "build.c", "operators.c", "winograd.c", "tiles.c", "calls.c")
 _ALWAYS = 1 << 30  # the last use of a result of the region
 
 
@@ -39,7 +39,7 @@ def called(prefix: str) -> list[str]:
 class _Tables:
     """The values, operands, operators and sizes of a region."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, has_tiles: bool) -> None:
         self.sizes: list[Dim] = []
         self.values: list[list[str]] = []
         self.operands: list[str] = []
@@ -51,7 +51,7 @@ class _Tables:
         self._arguments = {value: i for i, value in enumerate((*region.inputs, *region.outputs))}
         for value in region.inputs:
             self._number(value)
-        for place, (made, _) in enumerate(operators(region.nodes, set(region.outputs))):
+        for place, (made, _) in enumerate(operators(region.nodes, set(region.outputs), has_tiles)):
             self._add(made, place)
 
     def _sizes(self, sizes: Sequence[Dim]) -> int:
@@ -112,10 +112,17 @@ def _row(*fields: str | float) -> str:
     return "{" + ", ".join(texts) + "}"
 
 
-def generate(region: Region, threads: int, libraries: Sequence[Library]) -> RegionCode:
-    """The code of a region, which runs its operators in their order."""
+def generate(region: Region, threads: int, libraries: Sequence[Library], has_tiles: bool) -> RegionCode:
+    """The code of a region, which runs its operators in their order.
+
+    Args:
+        region: the region.
+        threads: the number of threads of a call.
+        libraries: those that the code calls.
+        has_tiles: whether Winograd's method may be used.
+    """
     out = RegionWriter(region, libraries=libraries)
-    tables = _Tables(region)
+    tables = _Tables(region, has_tiles)
     name = region.name
     arguments = [out.pointer(value) for value in (*region.inputs, *region.outputs)]
     sizes = ", ".join(map(out.dim, tables.sizes))

@@ -8,6 +8,12 @@ static int plain_desc(dnnl* desc, int rank, const int64_t* dims) {
   return dnnl_memory_desc_create_with_strides(desc, rank, dims, DNNL_F32, strides);
 }
 
+/* The dims of images, with the channels last in memory. */
+static int last_desc(dnnl* desc, const int64_t* dims) {
+  const int64_t strides[] = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
+  return dnnl_memory_desc_create_with_strides(desc, 4, dims, DNNL_F32, strides);
+}
+
 static int any_desc(dnnl* desc, int rank, const int64_t* dims) {
   return dnnl_memory_desc_create_with_tag(desc, rank, dims, DNNL_F32, DNNL_ANY);
 }

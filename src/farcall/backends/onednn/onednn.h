@@ -33,6 +33,7 @@ size_t dnnl_memory_desc_get_size(const void* desc);
 int dnnl_memory_create(dnnl* memory, const void* desc, dnnl engine, void* data);
 int dnnl_memory_destroy(dnnl memory);
 int dnnl_memory_set_data_handle(dnnl memory, void* data);
+int dnnl_memory_get_data_handle(const void* memory, void** data);
 int dnnl_primitive_attr_create(dnnl* attr);
 int dnnl_primitive_attr_destroy(dnnl attr);
 int dnnl_primitive_attr_set_scratchpad_mode(dnnl attr, int mode);
@@ -88,7 +89,8 @@ enum kind {
   LAYER_NORMALIZATION,
   BATCH_NORMALIZATION,
   ELEMENTWISE,
-  BINARY
+  BINARY,
+  WINOGRAD
 };
 
 /* A value: its sizes are at `dims` of the call's sizes. */
@@ -101,8 +103,8 @@ struct value {
 };
 
 /* How an operator wants an operand: in the layout that the primitive prefers, in that which the value has, in that of
-   the operator's source, or with the strides that follow the dims. */
-enum layout { PREFERRED, KEPT, LIKE_SOURCE, STRIDED };
+   the operator's source, with the strides that follow the dims, or with the channels of an image last. */
+enum layout { PREFERRED, KEPT, LIKE_SOURCE, STRIDED, CHANNELS_LAST };
 
 struct operand {
   int what; /* of the primitive's arguments */
@@ -123,7 +125,7 @@ struct operator{
   enum kind kind;
   int operands, num_operands; /* in the region's table; the target is the last */
   int afters, num_afters;
-  int algorithm, axis; /* of pooling, elementwise and binary ones; of softmax */
+  int algorithm, axis; /* of pooling, elementwise and binary ones; of softmax. Of Winograd: outputs, whether Relu */
   int window; /* where strides, taps, dilations, pads before and after are, each as long as the spatial rank */
   int spatial;
   float alpha, beta; /* alpha is also the epsilon of a normalization */
@@ -137,10 +139,23 @@ struct region {
   int num_values, num_operands, num_operators, num_sizes, threads;
 };
 
-struct step { /* one primitive and its memories */
+struct tiles { /* a convolution by Winograd's method */
+  int outputs;   /* of a tile, down and across */
+  int is_relu;   /* whether results below 0 become 0 */
+  int64_t images, height, width, channels, filters, out_height, out_width;
+  int64_t down, across; /* tiles of an image */
+  int64_t above, left;  /* padding */
+  const float* bias;
+  dnnl source, target;
+  float *inputs, *products; /* transformed, and what the weights make of them */
+};
+
+struct step { /* one primitive and its memories, or a part of a convolution by tiles */
   dnnl primitive;
   struct dnnl_arg args[MOST_ARGS];
   int count;
+  const struct tiles* tiles;
+  int scatters;
 };
 
 struct bound { /* a memory whose data is an argument of the call */
@@ -163,6 +178,7 @@ struct plan {
   struct bound* bounds;
   int num_bounds;
   struct place* places;
+  struct tiles* tiles; /* of each operator, if it has some */
   dnnl* memories; /* to destroy */
   int num_memories;
   void** buffers; /* to free, and those that are not in use while the plan is made */

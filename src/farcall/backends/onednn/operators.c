@@ -48,7 +48,9 @@ static int describe_use(struct build* b, struct use* use) {
     if (use->dims[i] == 0) use->dims[i] = 1;
   }
   if (operand->layout == PREFERRED) return any_desc(&use->desc, operand->rank, use->dims);
-  if (use->is_empty || ((operand->layout != STRIDED) && !like)) return plain_desc(&use->desc, operand->rank, use->dims);
+  if (use->is_empty || ((operand->layout == KEPT || operand->layout == LIKE_SOURCE) && !like))
+    return plain_desc(&use->desc, operand->rank, use->dims);
+  if (operand->layout == CHANNELS_LAST) return last_desc(&use->desc, use->dims);
   if (operand->layout != STRIDED) return dnnl_memory_desc_clone(&use->desc, like);
   return dnnl_memory_desc_create_with_strides(&use->desc, operand->rank, use->dims, DNNL_F32, dims + operand->rank);
 }
@@ -270,42 +272,4 @@ static void release_use(struct build* b, struct use* use) {
   const struct place* target = &b->plan->places[b->uses[b->op->num_operands - 1].operand->value];
   if (!is_target && !value->constant && value->last_use == b->number && place->buffer != target->buffer)
     give_buffer(b->plan, place->buffer);
-}
-
-static int build_operator(struct state* state, const struct region* region, struct plan* plan,
-                          const struct operator* op) {
-  struct build b = {.state = state, .region = region, .plan = plan, .op = op};
-  int status = 0;
-  b.number = (int)(op - region->operators);
-  for (int i = 0; i < op->num_operands; ++i) b.uses[i].operand = &region->operands[op->operands + i];
-  const struct operand* target = b.uses[op->num_operands - 1].operand;
-  int skip = elements(plan->sizes + target->dims, target->rank) == 0;
-  for (int i = 0; !skip && status == 0 && i < op->num_operands; ++i) status = describe_use(&b, &b.uses[i]);
-  if (!skip && status == 0) status = describe_afters(&b);
-  if (!skip && status == 0) status = describe(&b);
-  if (!skip && status == 0) status = place_all(&b);
-  for (int i = 0; i < op->num_operands; ++i) release_use(&b, &b.uses[i]);
-  if (b.attr) dnnl_primitive_attr_destroy(b.attr);
-  if (b.made) dnnl_primitive_desc_destroy(b.made);
-  return status;
-}
-
-/* Makes the memory of an argument, or copies a result to the argument that is its destination. */
-static int build_border(struct state* state, const struct region* region, struct plan* plan, int number,
-                        int is_output) {
-  const struct value* value = &region->values[number];
-  dnnl desc = NULL;
-  if (is_output && !plan->places[number].buffer) return 0; /* it is in place, or without elements */
-  if (plain_desc(&desc, value->rank, plan->sizes + value->dims) != 0) return -1;
-  dnnl memory = add_memory(state, plan, desc, NULL);
-  int status = memory ? 0 : -1;
-  if (status == 0) plan->bounds[plan->num_bounds++] = (struct bound){memory, value->argument};
-  if (is_output) {
-    const struct place* place = &plan->places[number];
-    if (status == 0) status = add_reorder(state, plan, place->desc, place->memory, desc, memory);
-    dnnl_memory_desc_destroy(desc);
-  } else {
-    plan->places[number] = (struct place){desc, memory, NULL};
-  }
-  return status;
 }

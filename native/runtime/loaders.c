@@ -68,11 +68,21 @@ static bool add_kind(void* context, const char* name, size_t size) {
   return ++kinds->count < MOST_KINDS;
 }
 
+/* The kind that the runtime itself loads is in no table of registered functions. */
+static void add_built_in(Kinds* kinds) {
+  static const char name[] = LOADER "farcall.json";
+  TVMFFIObject* loader = fc_module_loader(name);
+  if (!loader) return;
+  fc_decref(loader);
+  add_kind(kinds, name, sizeof name - 1);
+}
+
 /* `frame`: that of the bytes; or NULL. `offered`: the kinds that installed packages offer, or empty. */
 static void set_unknown(TVMFFIByteArray kind, const FcFrame* frame, const char* offered) {
   Kinds kinds = {.count = 0};
   TVMFFIByteArray package = frame ? fc_frame_package(frame) : (TVMFFIByteArray){"", 0};
   char cure[320];
+  add_built_in(&kinds);
   fc_global_each(add_kind, &kinds);
   fc_text_add(&kinds.text, "", 1);
   if (package.size) {

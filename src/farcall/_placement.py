@@ -62,6 +62,7 @@ def measured(
     target: str | None = None,
     meter: Meter | None = None,
     figures: Path | str | None = None,
+    gain: float = 0.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Measured:
     """A choice for ``fc.partition(..., choose=...)``: the fastest cut, by times that are measured.
@@ -76,9 +77,17 @@ def measured(
         meter: measures a plan instead: gives the seconds of each region by name, and those of the whole model
             as ``main``; without ``main``, the sum of the regions counts.
         figures: the file that keeps the times; default: one in the user's cache.
+        gain: the least part of the time that another cut must save to be taken, such as 0.05.
         clock: seconds, by which the budget is counted.
+
+    Raises:
+        UsageError: ``gain`` is not from 0 to 1.
     """
-    return Measured(on, budget_s, inputs, target, meter, figures, clock)
+    if not 0 <= gain < 1:
+        raise UsageError(
+            f"gain: expected a part of the time, from 0 to less than 1, such as 0.05, got {gain!r}"
+        )
+    return Measured(on, budget_s, inputs, target, meter, figures, gain, clock)
 
 
 class Measured:
@@ -92,11 +101,12 @@ class Measured:
         target: str | None,
         meter: Meter | None,
         figures: Path | str | None,
+        gain: float,
         clock: Callable[[], float],
     ) -> None:
         from farcall.toolchain import Target
 
-        self._on, self._inputs, self._clock = on, inputs, clock
+        self._on, self._inputs, self._clock, self._part = on, inputs, clock, 1 - gain
         self._target = target or (on.target if on is not None else None)
         self._budget_s, self._end, self._longest = budget_s, 0.0, 0.0
         self._meter, self._profiles = meter or self._profiled, meter is None
@@ -149,9 +159,9 @@ class Measured:
             is_new = not self._is_measured(plan)
             if is_new and not self._has_time():
                 return None
-            if is_new and self._cost(plan) < self._cost(best) and self._has_time():
+            if is_new and self._is_faster(plan, best) and self._has_time():
                 self._measure(best)
-            return plan if self._cost(plan) < self._cost(best) else None
+            return plan if self._is_faster(plan, best) else None
         except UnsupportedOperatorError:
             return None
         except Exception as error:  # a backend's code may raise anything when it runs
@@ -160,6 +170,9 @@ class Measured:
                 raise
             _LOG.info("a cut cannot be measured: %s", error)
             return None
+
+    def _is_faster(self, plan: Plan, best: Plan) -> bool:
+        return self._cost(plan) < self._cost(best) * self._part
 
     def _moves(self, plan: Plan) -> Iterator[_Moves]:
         """What can be kept from a backend; what may change most comes first.

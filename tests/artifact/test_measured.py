@@ -99,6 +99,26 @@ def test_a_plan_that_other_work_slowed_is_measured_again(tmp_path: Path) -> None
     assert [region.backend for region in plan.regions] == ["far"]
 
 
+@pytest.mark.parametrize(("gain", "best"), [(0, "c"), (0.7, "c"), (0.8, "far")])
+def test_a_cut_must_save_a_part_of_the_time(gain: float, best: str, tmp_path: Path) -> None:
+    """`c` saves three quarters."""
+    times = {"far": 1040.0, "c": 260.0}
+    choose = fc.measured(
+        meter=lambda plan: {one.name: times[one.backend] for one in plan.regions},
+        gain=gain,
+        figures=tmp_path / "f.json",
+    )
+    plan = fc.partition(step(4), [Far(), "c"], choose=choose)
+    assert [region.backend for region in plan.regions] == [best]
+
+
+def test_what_is_no_choice() -> None:
+    with pytest.raises(UsageError, match="gain: expected a part of the time"):
+        fc.measured(gain=1)
+    with pytest.raises(UsageError, match="choose: expected one that returns a Plan"):
+        fc.partition(step(4), ["c"], choose=lambda propose: None)  # type: ignore[arg-type, return-value]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_never_worse_than_the_order(kind: str, tmp_path: Path) -> None:
     model = KINDS[kind](24)

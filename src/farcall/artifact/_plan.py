@@ -67,7 +67,8 @@ def partition(
         ModelError: the file is not ONNX, or is not a valid model.
         UnsupportedOperatorError: no backend takes a node; the message lists each backend's reason.
         BackendError: a backend is not installed, or its code is at fault.
-        UsageError: ``pin``, ``exclude`` or ``min_nodes`` name a node or a backend that is not there.
+        UsageError: ``pin``, ``exclude`` or ``min_nodes`` name a node or a backend that is not there, or
+            ``choose`` returns no plan.
         MissingExtraError: the packages that read models are not installed.
     """
     require_compile()
@@ -101,6 +102,8 @@ def partition(
         return Plan(parts, {one.name: one for one in taking if one.name in used}, about)
 
     plan = choose(propose) if choose else propose({})
+    if not isinstance(plan, Plan):
+        raise UsageError(f"choose: expected one that returns a Plan, such as fc.measured(), got {plan!r}")
     cutting.end(_summary(plan.regions))
     return plan
 

@@ -79,6 +79,8 @@ def check_names(rules: Rules, partition: Partition) -> None:
     Raises:
         UsageError: A rule names a node that is not there.
     """
+    if not (rules.pin or rules.exclude):
+        return
     parts = [partition, *(body.partition for body in partition.bodies())]
     names = {name: name for part in parts for name in _names(part)}
     for what, texts in (("pin", [list(rules.pin)]), ("exclude", rules.exclude.values())):

@@ -569,3 +569,13 @@ def test_queries_are_of_as_many_samples_as_keys() -> None:
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     found = [text(dims(value)) for value in load_model(proto).graph.inputs]
     assert found == [("a", "s", 8), ("a", "c", 8), ("a", "c", 8)]
+
+
+def test_random_numbers_like_a_tensor_have_its_shape() -> None:
+    """Also one that only a call knows, which ONNX's inference has no name for."""
+    model = load_model(
+        text_model("""g (float[n] x) => (float[?, ?] y) { at = NonZero (x)
+      f = Cast <to = 1> (at)  noise = RandomNormalLike (f)  y = Add (f, noise) }""")
+    )
+    _, cast, noise, _ = model.graph
+    assert text(dims(noise.outputs[0])) == text(dims(cast.outputs[0])) == text(dims(model.graph.outputs[0]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import onnx_ir as ir
 
+from farcall.graph._guards import subgraphs
 from farcall.graph._onnx_types import is_default_domain
 
 if TYPE_CHECKING:
@@ -133,17 +134,37 @@ _UNDECLARED = "SimplifiedLayerNormalization"  # which onnxruntime's optimiser wr
 
 
 def in_own_domain(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` itself, or a copy in which operators that only onnxruntime knows are of its domain."""
-    if not any(node.op_type == _UNDECLARED and is_default_domain(node.domain) for node in proto.graph.node):
+    """``proto`` itself, or a copy in which operators that only onnxruntime knows are of its domain.
+
+    The copy imports the domain, too, which onnxruntime does not ask for and its optimiser forgets.
+    """
+    misplaced = any(map(_is_misplaced, proto.graph.node))
+    imports = any(item.domain == DOMAIN for item in proto.opset_import)
+    if not misplaced and (imports or not _calls_domain(proto.graph)):
         return proto
     result = type(proto)()
     result.CopyFrom(proto)
-    for node in result.graph.node:
-        if node.op_type == _UNDECLARED and is_default_domain(node.domain):
-            node.domain = DOMAIN
-    if all(item.domain != DOMAIN for item in result.opset_import):
+    for node in filter(_is_misplaced, result.graph.node):
+        node.domain = DOMAIN
+    if not imports:
         result.opset_import.add(domain=DOMAIN, version=1)
     return result
+
+
+def _calls_domain(graph: onnx.GraphProto) -> bool:
+    """Whether a node is of the domain, at any depth: how deep graphs may be is not checked yet."""
+    graphs = [graph]
+    while graphs:
+        for node in graphs.pop().node:
+            if node.domain == DOMAIN:
+                return True
+            if node.attribute:
+                graphs += subgraphs(node)
+    return False
+
+
+def _is_misplaced(node: onnx.NodeProto) -> bool:
+    return node.op_type == _UNDECLARED and is_default_domain(node.domain)
 
 
 def ints(**named: int | tuple[int, ...]) -> str:

@@ -41,7 +41,8 @@ KEEP_SHAPE = (
     "Neg Abs Sign Floor Ceil Round Not BitwiseNot IsNaN IsInf Clip Cast CastLike Identity Shrink Swish "
     "Softmax LogSoftmax Hardmax LpNormalization LRN InstanceNormalization GroupNormalization "
     "RMSNormalization RotaryEmbedding CumSum CumProd Trilu MeanVarianceNormalization BitCast Scatter "
-    "ScatterElements ScatterND TensorScatter ReverseSequence EyeLike QuantizeLinear DequantizeLinear"
+    "ScatterElements ScatterND TensorScatter ReverseSequence EyeLike QuantizeLinear DequantizeLinear "
+    "RandomNormalLike RandomUniformLike Bernoulli"
 )
 
 

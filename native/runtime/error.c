@@ -150,13 +150,22 @@ void fc_error_drop(void) {
   if (error) fc_decref(error);
 }
 
-/* A host's exception stays the same object, so its place goes to its backtrace, as a line of the host's. */
+/* The same error with its place before the message; NULL: there is no memory. */
+static TVMFFIObject* placed(const TVMFFIErrorCell* cell, const char* place) {
+  char text[1024];
+  snprintf(text, sizeof text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);
+  if (cell->cause_chain) fc_incref(cell->cause_chain);
+  if (cell->extra_context) fc_incref(cell->extra_context);
+  return fc_error_new(cell->kind, (TVMFFIByteArray){text, strlen(text)}, cell->backtrace, cell->cause_chain,
+                      cell->extra_context);
+}
+
+/* A host raises its own exception again, without the message: its place goes to its backtrace, too, as a line. */
 static void trace_place(TVMFFIObject* error, const char* place) {
   char line[256];
   int size = snprintf(line, sizeof line, "  File \"<%s>\", line 1, in call\n", place);
   TVMFFIByteArray text = {line, size < (int)sizeof line ? (size_t)size : sizeof line - 1};
   TVMFFIErrorGetCellPtr(error)->update_backtrace(error, &text, kTVMFFIBacktraceUpdateModeAppend);
-  fc_error_raise(error);
 }
 
 void fc_error_add_place(const char* place) {
@@ -166,14 +175,9 @@ void fc_error_add_place(const char* place) {
     fc_error_format("RuntimeError", "%s: it failed without an error; let it set one", place);
   } else if (fc_error_says_already_set(cell->kind) || error == &no_memory.header) {
     fc_error_raise(error);
-  } else if (cell->extra_context) {
-    trace_place(error, place);
   } else {
-    char text[1024];
-    snprintf(text, sizeof text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);
-    if (cell->cause_chain) fc_incref(cell->cause_chain);
-    TVMFFIObject* named =
-        fc_error_new(cell->kind, (TVMFFIByteArray){text, strlen(text)}, cell->backtrace, cell->cause_chain, NULL);
+    TVMFFIObject* named = placed(cell, place);
+    if (cell->extra_context) trace_place(named ? named : error, place);
     fc_error_raise(named ? named : error);
     if (named) fc_decref(error);
   }

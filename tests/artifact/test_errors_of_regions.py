@@ -6,6 +6,7 @@ import dataclasses
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from farcall.backends.base import Backend, Code, RegionCode, RegionModule
 from farcall.backends.json import JsonBackend
 from farcall.errors import ArtifactError, BackendError, ToolchainError
 from farcall.graph import Region
+from farcall.rpc import Server
 from farcall.toolchain import Target
 
 from ..graph.graphs import text_model
@@ -102,6 +104,16 @@ def test_an_exception_of_a_module_stays_and_its_traceback_names_the_region() -> 
         plan.build().load()["main"](np.ones(4, np.float32))
     assert "region `unit_0` of backend `unit`" in "".join(traceback.format_exception(caught.value))
     fc.remove_global_func("ffi.Module.load_from_bytes.test.unit")
+
+
+def test_an_exception_of_a_module_on_a_server_names_the_region(tmp_path: Path) -> None:
+    """Over there is another object: it gets the names in its message."""
+    model = text_model("g (float[4] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }")
+    path = fc.partition(model, ["onnxruntime"]).build().save(tmp_path / "m.so")
+    with Server() as server, fc.connect(server.url) as session:
+        main = session.load_module(path)["main"]
+        with pytest.raises(RuntimeError, match=r"region `onnxruntime_0` of backend `onnxruntime`: .*Gather"):
+            main(np.ones(4, np.float32), np.array([9]))
 
 
 def weighted() -> onnx.ModelProto:

@@ -46,11 +46,12 @@ def convolution(node: ir.Node) -> Operator:
     across = [int(size) for size in dims(node.outputs[0])[2:]]
     tile = Tile(4 if np.prod([-(-size // 4) for size in across]) >= _FEW else 2)
     data = node.inputs[1].const_value.numpy()  # type: ignore[union-attr]
-    weights = tile.weights(data.reshape(*data.shape[:2], 9)).transpose(0, 2, 1)
+    weights = np.empty((tile.products, *data.shape[:2]), np.float32)
+    tile.transform(data.reshape(*data.shape[:2], 9), weights)
     source: ir.Value = node.inputs[0]  # type: ignore[assignment]
     made = Operator(
         "WINOGRAD",
-        [whole(SOURCE, source, "CHANNELS_LAST"), fixed(WEIGHTS, weights, "PREFERRED")],
+        [whole(SOURCE, source, "CHANNELS_LAST"), fixed(WEIGHTS, weights.transpose(0, 2, 1), "PREFERRED")],
         whole(TARGET, node.outputs[0], "CHANNELS_LAST"),
         tile.outputs,
         window=[axis.begin for axis in axes_of(node, [3, 3])],

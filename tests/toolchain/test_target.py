@@ -81,6 +81,9 @@ def test_flags_by_family() -> None:
     zig = Compiler(("zig", "cc"), "zig", "1")
     assert zig.target_flags(v3) == ["-target", "x86_64-linux-gnu", "-mcpu=x86_64_v3"]
     assert zig.target_flags(arm) == ["-target", "aarch64-linux-musl", "-mcpu=cortex_a76"]
+    dots = Target("aarch64-linux-musl", "armv8.2-a+dotprod")
+    assert zig.cpu_flags(dots) == ["-mcpu=generic+v8_2a+dotprod"]
+    assert zig.cpu_flags(Target("aarch64-linux-musl", "armv8-a")) == ["-mcpu=generic"]
     assert Compiler(("gcc",), "gcc", "1").target_flags(v3) == ["-march=x86-64-v3"]
     assert Compiler(("clang",), "clang", "1").target_flags(Target("riscv64-linux-gnu")) == [
         "--target=riscv64-linux-gnu"

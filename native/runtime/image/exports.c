@@ -5,6 +5,10 @@
 #include <string.h>
 #include <strings.h>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #include "runtime/image/image.h"
 
 typedef struct {

@@ -1,10 +1,11 @@
 """CPU levels: hot code is compiled once for each level of a portable target, and chosen when it is called.
 
-A target with a level (``x86_64-linux-gnu:x86-64-v3``, and ``host``) has that one alone.
+A target with a level (``x86_64-linux-gnu:x86-64-v3``, and ``host`` of x86-64) has that one alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -16,8 +17,11 @@ from farcall.toolchain import Source
 if TYPE_CHECKING:
     from farcall.toolchain import Target
 
-# The lowest first. Between the first two there is x86-64-v2, which has no wider vectors than x86-64.
-_LEVELS = {"x86_64": ("x86-64", "x86-64-v3", "x86-64-v4")}
+# The lowest first. Between the first two of x86-64 there is x86-64-v2, which has no wider vectors.
+_LEVELS = {
+    "x86_64": ("x86-64", "x86-64-v3", "x86-64-v4"),
+    "aarch64": ("armv8-a", "armv8.2-a+dotprod"),
+}
 _EXPORTED = "__tvm_ffi_"
 _TEXT = resources.files(__package__).joinpath("levels.c")
 FILE = "farcall_levels.c"
@@ -30,7 +34,7 @@ def levels_of(target: Target) -> tuple[str, ...]:
 
 def at_level(name: str, level: str) -> str:
     """The name of a function that is compiled for ``level``."""
-    return f"{name}__{level.replace('-', '_')}"
+    return f"{name}__{re.sub('[^a-z0-9]', '_', level)}"
 
 
 def level_source(functions: Sequence[str], levels: Sequence[str]) -> Source:

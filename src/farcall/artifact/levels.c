@@ -2,19 +2,26 @@
  * Chooses, once in a process, for which CPU level the functions of regions run: the generator puts this text in front
  * of a function for each of them, which calls the one of the level. FC_LEVELS is a table of the names, the lowest first.
  */
-#include <cpuid.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <farcall/c_api.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #define FC_HIDDEN __attribute__((visibility("hidden")))
 #pragma weak getenv /* a program without an environment has none */
 
 static const char* const fc_levels[] = {FC_LEVELS};
 enum { FC_LEVEL_COUNT = sizeof fc_levels / sizeof *fc_levels };
+
+static int fc_has(uint32_t word, uint32_t bits) { return (word & bits) == bits; }
+
+#if defined(__x86_64__)
+#define FC_NAMES "x86-64, x86-64-v2, -v3 or -v4"
 
 struct fc_features {
   uint32_t basic; /* cpuid 1, ecx */
@@ -23,8 +30,6 @@ struct fc_features {
   uint32_t more;  /* cpuid 0x80000001, ecx */
   uint32_t saved; /* the registers that the system saves */
 };
-
-static int fc_has(uint32_t word, uint32_t bits) { return (word & bits) == bits; }
 
 static struct fc_features fc_read(void) {
   struct fc_features f = {0, 0, 0, 0, 0};
@@ -57,6 +62,23 @@ static int fc_number(const char* name) {
   const int is_level = name[size] == '-' && name[size + 1] == 'v' && name[size + 2] >= '1' && name[size + 2] <= '4';
   return is_level && !name[size + 3] ? name[size + 2] - '0' : 0;
 }
+#else
+#define FC_NAMES "armv8-a or armv8.2-a+dotprod"
+
+extern unsigned long getauxval(unsigned long type);
+#pragma weak getauxval /* a program without Linux has none */
+
+/* 1 is Armv8-A. 2 has what compilers use of Armv8.2-A: ATOMICS and ASIMDRDM; and ASIMDDP, the dot products. */
+static int fc_detect(void) {
+  const uint32_t found = getauxval ? (uint32_t)getauxval(16) : 0; /* AT_HWCAP */
+  return fc_has(found, 1u << 8 | 1u << 12 | 1u << 20) ? 2 : 1;
+}
+
+/* 0: it is none. */
+static int fc_number(const char* name) {
+  return strcmp(name, "armv8-a") == 0 ? 1 : strcmp(name, "armv8.2-a+dotprod") == 0 ? 2 : 0;
+}
+#endif
 
 /* An index of fc_levels. */
 static int fc_choose(void) {
@@ -64,7 +86,7 @@ static int fc_choose(void) {
   const char* limit = getenv ? getenv("FARCALL_CPU_LEVEL") : NULL;
   if (limit && *limit) {
     const int number = fc_number(limit);
-    if (number == 0) return farcall_raise("ValueError", "FARCALL_CPU_LEVEL: expected x86-64, x86-64-v2, -v3 or -v4");
+    if (number == 0) return farcall_raise("ValueError", "FARCALL_CPU_LEVEL: expected " FC_NAMES);
     most = number < most ? number : most;
   }
   for (int i = 0; i < FC_LEVEL_COUNT; ++i) chosen = fc_number(fc_levels[i]) <= most ? i : chosen;

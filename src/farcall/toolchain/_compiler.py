@@ -22,6 +22,7 @@ from farcall.toolchain._target import Target
 _MESSAGE_LIMIT = 4000  # characters of a compiler's output in an error: the beginning and the end
 _TIMEOUT_S = 600.0
 
+_ARM_VERSION = re.compile(r"armv8(?:\.(\d))?-a")
 _LISTING = re.compile(r"^info: available .*\n(?: .*\n)*\n?", re.MULTILINE)  # zig's, before its error
 
 
@@ -47,9 +48,14 @@ class Compiler:
         """The flags that choose the CPU level of ``target``; empty if it names none."""
         if not target.cpu:
             return []
-        if self.family == "zig":  # spells CPU levels with underscores
-            return [f"-mcpu={target.cpu.replace('-', '_')}"]
-        return [f"-march={target.cpu}" if target.arch == "x86_64" else f"-mcpu={target.cpu}"]
+        is_level = target.arch == "x86_64" or target.cpu.startswith("armv")
+        if self.family != "zig":
+            return [f"-march={target.cpu}" if is_level else f"-mcpu={target.cpu}"]
+        version = _ARM_VERSION.match(target.cpu)
+        if version:  # zig names a CPU and features: armv8.2-a+dotprod is generic+v8_2a+dotprod
+            extension = f"+v8_{version[1]}a" if version[1] else ""
+            return [f"-mcpu=generic{extension}{target.cpu[version.end() :]}"]
+        return [f"-mcpu={target.cpu.replace('-', '_')}"]
 
     @property
     def cautions(self) -> tuple[str, ...]:

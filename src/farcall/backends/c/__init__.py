@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from farcall.backends.base import Backend, RegionCode
@@ -45,4 +46,12 @@ class CBackend(Backend):
 
         fast_conv = bool(options.get("winograd", True))
         profile, ways = bool(options.get("profile")), options.get("ways")
-        return generate(region, profile=profile, fast_conv=fast_conv, ways=ways)
+        code = generate(region, profile=profile, fast_conv=fast_conv, ways=ways)
+        return replace(code, levels=_gains_by_levels(code, target))
+
+
+def _gains_by_levels(code: RegionCode, target: Target) -> bool:
+    """Whether a higher CPU level makes the code faster. Of Arm it has no wider vectors, but dot products."""
+    from farcall.backends.c._bytes_text import DOT
+
+    return target.arch != "aarch64" or any(DOT in text for text in (*code.preamble, *code.sources.values()))

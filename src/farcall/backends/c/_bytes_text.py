@@ -3,7 +3,8 @@
 One operand holds unsigned bytes, the other signed ones. Four neighbouring bytes along K are multiplied and
 added together: this is one instruction of x86 (VNNI), which is asked for at run time, since no level of the
 psABI has it. Other x86 multiply pairs of 16-bit lanes, the even and the odd bytes of four, which is exact.
-All other processors multiply 32-bit lanes.
+Arm's SDOT takes two signed operands: 128 is subtracted from the unsigned one, and 128 times the sum of the
+other one's bytes added to the product. All other processors multiply 32-bit lanes.
 
 A is rows of bytes, K padded with zeros to a multiple of 4. B has for each four of K the four bytes of column
 0, of column 1, and so on; 16 columns are a vector.
@@ -12,6 +13,7 @@ A is rows of bytes, K padded with zeros to a multiple of 4. B has for each four 
 from __future__ import annotations
 
 COLUMNS = 16  # of a vector
+DOT = "FARCALL_DOT"  # the macro, in all code that has such products
 STEP = 4  # bytes along K that are multiplied together
 _TALL, _LOW = 12, 4  # rows of A in a tile, by VNNI and else
 
@@ -21,7 +23,11 @@ def bytes_source(signed_left: bool) -> str:
     tiles = "".join(_vnni_tile(rows, signed_left) for rows in (_TALL, _LOW, 1))
     plain = "".join(_plain_tile(rows, signed_left) for rows in (_LOW, 1))
     pairs = "".join(_pair_tile(rows, signed_left) for rows in (_LOW, 1))
-    text = f"#if FARCALL_VNNI\n{tiles}#endif\n#if FARCALL_PAIRS\n{pairs}#else\n{plain}#endif\n{_DRIVER}"
+    dots = "".join(_dot_tile(rows, signed_left) for rows in (_LOW, 1))
+    text = (
+        f"#if FARCALL_VNNI\n{tiles}#endif\n"
+        f"#if FARCALL_PAIRS\n{pairs}#elif FARCALL_DOT\n{dots}#else\n{plain}#endif\n{_DRIVER}"
+    )
     return (
         text.replace("KIND", "su" if signed_left else "us")
         .replace("TALL", str(_TALL))
@@ -49,6 +55,15 @@ static int farcall_has_vnni(void) {
 }
 #else
 #define FARCALL_VNNI 0
+#endif
+#if defined(__ARM_FEATURE_DOTPROD) && defined(__AARCH64EL__)
+#define FARCALL_DOT 1
+typedef uint32_t farcall_quad __attribute__((vector_size(16)));
+typedef uint32_t farcall_quad_at __attribute__((vector_size(16), aligned(1), may_alias));
+/* Adds to each lane of z the products of the four signed bytes of x and y there. */
+#define FARCALL_ADD_DOT(z, x, y) __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(z) : "w"(x), "w"(y))
+#else
+#define FARCALL_DOT 0
 #endif
 #if defined(__AVX2__)
 #define FARCALL_PAIRS 32
@@ -166,6 +181,55 @@ def _pair_tile(rows: int, signed_left: bool) -> str:
   }}
 }}
 """
+
+
+def _dot_tile(rows: int, signed_left: bool) -> str:
+    """Rows of A times two vectors of columns of B, one after the other, by Arm's SDOT."""
+    places = [(r, q) for r in range(rows) for q in range(4)]
+    zero = ", ".join(
+        f"{name} = {{0}}" for name in [*(f"r{r}_{q}" for r, q in places), *_sums(rows, signed_left)]
+    )
+    toggled_a, toggled_b = ("", " ^ high") if signed_left else (" ^ 0x80808080u", "")
+    loads = "\n".join(
+        f"      const farcall_quad b{q} = *(const farcall_quad_at*)(b + {16 * q}){toggled_b};"
+        + ("" if signed_left else f" FARCALL_ADD_DOT(s{q}, b{q}, ones);")
+        for q in range(4)
+    )
+    steps = "\n".join(
+        f"      {{ memcpy(&word, at + {r} * a_row, 4);"
+        f" const farcall_quad x = (farcall_quad){{0}} + (word{toggled_a});"
+        + (f" FARCALL_ADD_DOT(s{r}, x, ones);" if signed_left else "")
+        + "".join(f" FARCALL_ADD_DOT(r{r}_{q}, b{q}, x);" for q in range(4))
+        + " }"
+        for r in range(rows)
+    )
+    stores = "\n".join(
+        f"    r{r}_{q} += s{r if signed_left else q} * 128u; "
+        f"memcpy((char*)(made + {2 * r} + v) + {16 * q}, &r{r}_{q}, 16);"
+        for r, q in places
+    )
+    toggle = "const farcall_quad high = (farcall_quad){0} + 0x80808080u;" if signed_left else ""
+    return f"""static __attribute__((noinline)) void farcall_plain{rows}_KIND(int64_t k, const uint8_t* a,
+    int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step, farcall_lanes* made) {{
+  const farcall_quad ones = (farcall_quad){{0}} + 0x01010101u;
+  {toggle}
+  for (int v = 0; v < 2; ++v) {{
+    const uint8_t *at = a, *b = v ? second : first;
+    uint32_t word;
+    farcall_quad {zero};
+    for (int64_t i = 0; i < k; ++i, at += 4, b += b_step) {{
+{loads}
+{steps}
+    }}
+{stores}
+  }}
+}}
+"""
+
+
+def _sums(rows: int, signed_left: bool) -> list[str]:
+    """The sums of the bytes of the signed operand: of A's rows, or of B's columns."""
+    return [f"s{i}" for i in range(rows if signed_left else 4)]
 
 
 def _plain_tile(rows: int, signed_left: bool) -> str:

@@ -216,7 +216,7 @@ def _write(
         out.line(counted(region.name, number, statement) if profile else statement)
     for value in region.outputs:
         _copy_view(out, value, home, root)
-    return replace(out.finish(), levels=True)
+    return out.finish()
 
 
 def _argument(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import farcall as fc
+from farcall.errors import ModelError
 from farcall.rpc import Server
 
 from .models import compiled, eager_reasons, mlp
@@ -58,6 +59,21 @@ def test_convolutions_of_bfloat16() -> None:
     model.eval().requires_grad_(False).bfloat16()
     x = torch.rand(2, 3, 8, 8).bfloat16()
     torch.testing.assert_close(compiled(model)(x), model(x))
+
+
+def test_a_norm_in_training_mode_takes_the_statistics_of_its_batch() -> None:
+    def work(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)
+
+    x = torch.rand(3, 4, 5) * 9
+    torch.testing.assert_close(compiled(work)(x), work(x))
+
+    class Norm(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return work(x)
+
+    with pytest.raises(ModelError, match=r"batch_norm in training mode .* call \.eval\(\)"):
+        fc.torch.export(Norm(), (x,))
 
 
 def test_gradients_that_only_a_part_of_the_graph_has() -> None:

@@ -53,7 +53,8 @@ ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
 _INFERRED = ("", "ai.onnx", "ai.onnx.ml")  # the domains whose shapes ONNX or farcall infers
 _CURE = "expected an ONNX file, such as torch.onnx.export(...) writes"
 _OTHER_FORMATS = {
-    b"PK\x03\x04": "a zip file, such as torch.save writes; export the module by torch.onnx.export",
+    b"PK\x03\x04": "a zip file, such as torch.save writes; export the module by torch.onnx.export, "
+    "or by torch.export.save to a .pt2, which `farcall build` takes",
     b"\x80\x04\x95": "a Python pickle; export the module by torch.onnx.export",
     b"\x93NUMPY": "an array that numpy.save wrote (.npy); `farcall run` takes it as an --input",
     b"\x89HDF": "an HDF5 file, such as Keras writes; convert it to ONNX first",

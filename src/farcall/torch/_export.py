@@ -18,7 +18,13 @@ import torch.utils._pytree as pytree
 
 from farcall.errors import ModelError, UsageError
 from farcall.torch._dynamic import check_dims, shapes
-from farcall.torch._mending import mend_names, mend_results, mend_weights, with_bfloat16
+from farcall.torch._mending import (
+    mend_names,
+    mend_results,
+    mend_weights,
+    refuse_trained_norms,
+    with_bfloat16,
+)
 
 # They log, as warnings, which packages are not installed, and what the optimizer leaves as it is.
 # A failure is in the exception, too.
@@ -119,6 +125,7 @@ def to_onnx(model: Any, args: tuple[Any, ...] = (), **options: Any) -> ir.Model:
     with exporting("torch.onnx cannot export the model"):
         program = torch.onnx.export(model, args, dynamo=True, verbose=False, **options)
         _refuse_writes(program.exported_program.graph_signature)
+        refuse_trained_norms(program.exported_program)
         mend_results(program.model, program.exported_program)
         mend_names(program.model)
         mend_weights(program.model)

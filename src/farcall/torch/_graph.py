@@ -13,7 +13,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from farcall.errors import ModelError
 from farcall.torch._export import exporting, to_onnx
-from farcall.torch._mending import mend_floor_divisions
+from farcall.torch._mending import DECOMPOSITIONS, mend_floor_divisions
 
 _EXAMPLE = "example_value"  # where Dynamo keeps the fake value of a node
 _SYMBOLIC = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -137,7 +137,7 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
             with exporting("torch.export cannot export the graph"):
                 shapes = (tuple(dims),) if dims else None
                 program = torch.export.export(self, arguments, dynamic_shapes=shapes)
-                program = program.run_decompositions({})  # shows what is written
+                program = program.run_decompositions(DECOMPOSITIONS)  # shows what is written
             self._refuse_writes(program.graph_signature)
             mend_floor_divisions(program)
             return to_onnx(program, input_names=self.names, optimize=False)

@@ -10,10 +10,14 @@ import onnx_ir as ir
 import onnxscript.version_converter
 import torch
 from onnx_ir.tensor_adapters import from_torch_dtype
+from torch._decomp.decompositions import _native_batch_norm_legit_functional as _functional_norm
 from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from farcall.errors import ModelError
+
 _BFLOAT16_OPSET = 22  # the first one whose convolutions and poolings take bfloat16
+_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 _UNROUNDED = (ir.DataType.FLOAT, ir.DataType.BFLOAT16)
 
 
@@ -77,6 +81,30 @@ def mend_weights(model: ir.Model) -> None:
             if kept is not None and (kept.dtype, node.outputs[0].dtype) == _UNROUNDED:
                 rounded = torch.from_numpy(kept.numpy()).to(torch.bfloat16)
                 value.const_value, value.dtype = ir.tensor(rounded, name=value.name), _UNROUNDED[1]
+
+
+def _trained_norm(*args: Any) -> Any:
+    """A BatchNorm that computes with the batch's own statistics, as simpler operators."""
+    *_, training, _momentum, _epsilon = args
+    return _functional_norm(*args) if training else NotImplemented
+
+
+DECOMPOSITIONS = {_NORM: _trained_norm}
+"""For ``run_decompositions``: what the exporter would get wrong."""
+
+
+def refuse_trained_norms(program: torch.export.ExportedProgram) -> None:
+    """Refuse a BatchNorm in training mode, which the exporter takes for one in evaluation mode.
+
+    Raises:
+        ModelError: there is one.
+    """
+    for node in program.graph.find_nodes(op="call_function", target=_NORM):
+        if node.args[5]:
+            raise ModelError(
+                "a batch_norm in training mode has running statistics, which it writes; "
+                "call .eval(), or give it no running_mean and no running_var"
+            )
 
 
 def mend_floor_divisions(program: torch.export.ExportedProgram) -> None:

@@ -46,39 +46,39 @@ static void transform_output_4(const lanes* x, int64_t step, lanes* to, int64_t 
 /* Transforms the inputs of one tile, for LANES channels, `apart` elements apart. */
 static void gather_lanes(const struct tiles* t, const float* image, int64_t y, int64_t x, float* to, int64_t apart) {
   lanes in[36], middle[36], out[36];
-  int size = t->outputs + 2;
-  for (int i = 0; i < size * size; ++i) {
+  int64_t size = t->outputs + 2;
+  for (int64_t i = 0; i < size * size; ++i) {
     int64_t row = y + i / size, column = x + i % size;
     int is_inside = row >= 0 && row < t->height && column >= 0 && column < t->width;
     in[i] = (lanes){0};
     if (is_inside) memcpy(&in[i], image + (row * t->width + column) * t->channels, sizeof *in);
   }
-  for (int i = 0; i < size; ++i) {
+  for (int64_t i = 0; i < size; ++i) {
     if (size == 4) transform_input_2(in + i, 4, middle + i);
     if (size == 6) transform_input_4(in + i, 6, middle + i);
   }
-  for (int i = 0; i < size * size; i += size) {
+  for (int64_t i = 0; i < size * size; i += size) {
     if (size == 4) transform_input_2(middle + i, 1, out + i);
     if (size == 6) transform_input_4(middle + i, 1, out + i);
   }
-  for (int i = 0; i < size * size; ++i) memcpy(to + i * apart, &out[i], sizeof *out);
+  for (int64_t i = 0; i < size * size; ++i) memcpy(to + i * apart, &out[i], sizeof *out);
 }
 
 static void scatter_lanes(const struct tiles* t, const float* from, int64_t apart, int64_t filter, int64_t y, int64_t x,
                           float* image) {
   lanes in[36], middle[24], out[16], bias = {0};
-  int size = t->outputs + 2, outputs = t->outputs;
+  int64_t size = t->outputs + 2, outputs = t->outputs;
   if (t->bias) memcpy(&bias, t->bias + filter, sizeof bias);
-  for (int i = 0; i < size * size; ++i) memcpy(&in[i], from + i * apart, sizeof *in);
-  for (int i = 0; i < size; ++i) {
+  for (int64_t i = 0; i < size * size; ++i) memcpy(&in[i], from + i * apart, sizeof *in);
+  for (int64_t i = 0; i < size; ++i) {
     if (size == 4) transform_output_2(in + i, 4, middle + i, 4);
     if (size == 6) transform_output_4(in + i, 6, middle + i, 6);
   }
-  for (int i = 0; i < outputs; ++i) {
+  for (int64_t i = 0; i < outputs; ++i) {
     if (size == 4) transform_output_2(middle + i * size, 1, out + i * outputs, 1);
     if (size == 6) transform_output_4(middle + i * size, 1, out + i * outputs, 1);
   }
-  for (int i = 0; i < outputs * outputs; ++i) {
+  for (int64_t i = 0; i < outputs * outputs; ++i) {
     int64_t row = y + i / outputs, column = x + i % outputs;
     if (row >= t->out_height || column >= t->out_width) continue;
     lanes made = out[i] + bias;

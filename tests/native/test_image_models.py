@@ -169,7 +169,7 @@ def test_a_loader_of_modules_travels_in_the_image(session: Session, machine: Mac
     assert far.get_function("add", query_imports=True)(2) == 42
     lacking = fc.Blob("adder", 1, b"1"), fc.Blob("npu", 3, b"", (), "farcall-npu 1.2")
     with pytest.raises(
-        ArtifactError, match=r"kind `npu`; loaders are there for: none; `pip install farcall-npu`"
+        ArtifactError, match=r"kind `npu`; loaders are there for: `farcall.json`; `pip install farcall-npu`"
     ):
         session.load_module(library("lacks", *lacking))
     with pytest.raises(ArtifactError, match="has version 3, and its loader reads versions 1 to 2"):

@@ -68,12 +68,6 @@ class Tile:
         ones = (matrix @ np.ones((matrix.shape[1],) * 2) @ matrix.T for matrix in (left, right))
         return float((back @ np.multiply(*ones) @ back.T).max()) / 9
 
-    def weights(self, data: np.ndarray) -> np.ndarray:
-        """Weights (..., 9) transformed, as (products, ...)."""
-        made = np.empty((self.products, *data.shape[:-1]), np.float32)
-        self.transform(data, made)
-        return made
-
     def transform(self, weights: np.ndarray, to: np.ndarray) -> None:
         """Write weights (..., 9), transformed, as (products, ...). They are computed in float64."""
         both = np.kron(self.matrices[1], self.matrices[1])

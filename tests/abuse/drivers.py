@@ -71,7 +71,16 @@ def lives(pid: int) -> bool:
 
 def resident(pid: int) -> int:
     """Resident memory, in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return _pages(pid, 1) * os.sysconf("SC_PAGE_SIZE")
+
+
+def reserved(pid: int) -> int:
+    """Memory that a process has allocated, used or not, in bytes: no other work on the machine changes it."""
+    return _pages(pid, 0) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _pages(pid: int, field: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[field])
 
 
 def within(seconds: float, holds: Callable[[], bool]) -> bool:

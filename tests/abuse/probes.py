@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..rpc.peers import Peer, packet
-from .drivers import LEASE, Driver, lives, resident, within
+from .drivers import LEASE, Driver, lives, reserved, within
 
 CLAIM = 1 << 30  # bytes that a lie claims; the packet never comes
-MOST_GROWTH = 128 << 10
+MOST_GROWTH = CLAIM // 2  # a spare worker that is still starting takes memory, too
 
 Probe = Callable[[Driver], bool]
 
@@ -43,28 +43,16 @@ def frozen(server: Driver) -> bool:
             client.kill()
 
 
-def at_rest(server: Driver) -> dict[int, int]:
-    """The resident memory of each process of a server, once it is the same at two looks."""
-    seen: list[dict[int, int]] = [{}]
-
-    def same() -> bool:
-        seen.append({pid: resident(pid) for pid in server.pids() if lives(pid)})
-        return seen[-1] == seen[-2]
-
-    within(5, same)
-    return seen[-1]
-
-
 def lie(server: Driver) -> bool:
     """8 bytes claim a packet of 1 GiB: the server allocates for the bytes that arrive, not for the claim."""
     with session_of_bytes(server) as peer:
-        peer.alloc(1)  # the session has read a packet before, and a spare worker may still be starting
-        before = at_rest(server)
+        peer.alloc(1)  # the session has read a packet before
+        before = {pid: reserved(pid) for pid in server.pids()}
         peer.send(struct.pack("<Q", CLAIM))
         peer.send(struct.pack("<i", 3))  # so that the length was read when the next look is taken
 
         def grown() -> bool:
-            now = {pid: resident(pid) for pid in before if lives(pid)}
+            now = {pid: reserved(pid) for pid in before if lives(pid)}
             return any(size - before[pid] > MOST_GROWTH for pid, size in now.items())
 
         return not within(0.5, grown)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from farcall.graph import Match, Partition, Region
     from farcall.graph._annotate import Answer
     from farcall.graph._partition import Body
-    from farcall.rpc import Session
+    from farcall.rpc import Profile, Session
 
 __all__ = ["Measured", "measured"]
 __dir__ = __all__.copy
@@ -60,6 +60,8 @@ def measured(
     budget_s: float = 60.0,
     inputs: Mapping[str, Any] | None = None,
     target: str | None = None,
+    devices: Mapping[str, Session | str] | None = None,
+    targets: Mapping[str, str] | None = None,
     meter: Meter | None = None,
     figures: Path | str | None = None,
     gain: float = 0.0,
@@ -74,6 +76,9 @@ def measured(
         inputs: arrays for the model's inputs; default: random ones, with 1 for every symbolic dim.
         target: for which to build, as ``plan.build`` takes it; default: that of a device which
             :func:`farcall.launch` started a server on, else this machine.
+        devices: where the devices are that backends name by their option ``on``, as ``load_module`` takes
+            them; of a server, its owner says that.
+        targets: for which to build the regions on these devices, as ``plan.build(devices=...)`` takes them.
         meter: measures a plan instead: gives the seconds of each region by name, and those of the whole model
             as ``main``; without ``main``, the sum of the regions counts.
         figures: the file that keeps the times; default: one in the user's cache.
@@ -87,7 +92,42 @@ def measured(
         raise UsageError(
             f"gain: expected a part of the time, from 0 to less than 1, such as 0.05, got {gain!r}"
         )
-    return Measured(on, budget_s, inputs, target, meter, figures, gain, clock)
+    places = _Places(on, target, devices or {}, targets or {})
+    return Measured(places, budget_s, inputs, meter, figures, gain, clock)
+
+
+class _Places:
+    """Where to measure, and what to build for there."""
+
+    def __init__(
+        self,
+        on: Session | None,
+        target: str | None,
+        devices: Mapping[str, Session | str],
+        targets: Mapping[str, str],
+    ) -> None:
+        self._on, self._devices, self._targets = on, devices, targets
+        self._target = target or (on.target if on is not None else None)
+
+    def __str__(self) -> str:
+        from farcall.toolchain import Target
+
+        devices = {name: place_of(on) for name, on in sorted(self._devices.items())}
+        about = [devices, *sorted(self._targets.items())] if devices or self._targets else []
+        return " ".join(map(str, (place_of(self._on), Target.parse(self._target), *about)))
+
+    def profile(self, plan: Plan, inputs: Mapping[str, Any]) -> Profile:
+        """Build a plan, load it there, and measure it with these inputs."""
+        from farcall.library import load_module
+        from farcall.rpc import profile
+
+        with tempfile.TemporaryDirectory(prefix="farcall-measured-") as folder:
+            artifact = plan.build(self._target, devices=self._targets)
+            path = artifact.save(Path(folder) / "model.so")
+            if self._on is not None:
+                return profile(path, on=self._on, **inputs)
+            module = load_module(path, devices={**artifact.sessions, **self._devices})
+            return profile(module, **inputs)
 
 
 class Measured:
@@ -95,24 +135,19 @@ class Measured:
 
     def __init__(
         self,
-        on: Session | None,
+        places: _Places,
         budget_s: float,
         inputs: Mapping[str, Any] | None,
-        target: str | None,
         meter: Meter | None,
         figures: Path | str | None,
         gain: float,
         clock: Callable[[], float],
     ) -> None:
-        from farcall.toolchain import Target
-
-        self._on, self._inputs, self._clock, self._part = on, inputs, clock, 1 - gain
-        self._target = target or (on.target if on is not None else None)
+        self._places, self._inputs, self._clock, self._part = places, inputs, clock, 1 - gain
         self._budget_s, self._end, self._longest = budget_s, 0.0, 0.0
         self._meter, self._profiles = meter or self._profiled, meter is None
         sizes = {name: list(np.shape(value)) for name, value in (inputs or {}).items()}
-        where = f"{place_of(on)} {Target.parse(self._target)}"
-        self._context = f"{where} {json.dumps(sizes, sort_keys=True)}"
+        self._context = f"{places} {json.dumps(sizes, sort_keys=True)}"
         self._figures = Figures(figures)
 
     def __call__(self, propose: Propose) -> Plan:
@@ -243,13 +278,7 @@ class Measured:
         return key_of(*lines)
 
     def _profiled(self, plan: Plan) -> Mapping[str, float]:
-        from farcall.rpc import profile
-
-        with tempfile.TemporaryDirectory(prefix="farcall-measured-") as folder:
-            path = Path(folder) / "model.so"
-            plan.build(self._target).save(path)
-            arguments = made_up(plan.signature, self._inputs or {})
-            found = profile(path, on=self._on, **arguments)
+        found = self._places.profile(plan, made_up(plan.signature, self._inputs or {}))
         return {"main": found.main.min} | {row.name: row.timing.min for row in found.rows}
 
     # ---- figures

@@ -16,7 +16,7 @@ import farcall as fc
 from farcall.artifact import Plan
 from farcall.backends.base import Backend, Code, RegionCode, RegionModule
 from farcall.backends.c import CBackend
-from farcall.errors import ConnectionLostError, RemoteError, UsageError
+from farcall.errors import ArtifactError, ConnectionLostError, RemoteError, UsageError
 from farcall.graph import Region
 from farcall.graph.dims import dims
 from farcall.rpc import Session
@@ -348,3 +348,23 @@ def test_a_session_that_ends_meanwhile(first: bool, left: list[str], tmp_path: P
         with pytest.raises(RemoteError):
             fc.partition(step(4), [Ends(), "c"] if first else ["c", Ends()], choose=choose)
     assert [path.name for path in tmp_path.iterdir()] == left
+
+
+def test_devices_that_backends_name(tmp_path: Path) -> None:
+    """Each has figures of its own; a session may stand for its place."""
+    model = text_model("g (float[8] x) => (float[8] y) { y = Exp(x) }")
+    found = []
+    for _ in range(2):
+        with fc.launch("local") as device, device.connect() as session:
+            host = str(device.target)
+            for on, more in (
+                ("dsp0", {"devices": {"dsp0": session}, "targets": {"dsp0": host}}),
+                (session, {}),
+            ):
+                remote = fc.backend("remote", called="dsp0", on=on)
+                choose = fc.measured(figures=tmp_path / "f.json", **more)  # type: ignore[arg-type]
+                found.append(fc.partition(model, [remote], choose=choose).figures)
+    assert found[:2] == found[2:] and all(one["dsp0_0"] > 0 for one in found)
+    with pytest.raises(ArtifactError, match="no device is called 'dsp0'"):
+        remote = fc.backend("remote", called="dsp0", on="dsp0")
+        fc.partition(model, [remote], choose=fc.measured(figures=tmp_path / "g.json"))

@@ -71,15 +71,22 @@ def key_of(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
 
-def place_of(on: Session | None) -> str:
+def place_of(on: Session | str | None) -> str:
     """Where is measured: a device that a launcher started, by its URL, has the same name each time."""
-    return "here" if on is None else on.device_url or " ".join(on.route)
+    if on is None or isinstance(on, str):
+        return on or "here"
+    return on.device_url or " ".join(on.route)
 
 
 def identity(backend: Backend) -> str:
     """Which code computes: the versions of farcall and of the backend, its class, name and options."""
     from farcall import __version__
+    from farcall.rpc import Session
 
-    kind, options = type(backend), sorted(backend.options.items())
+    kind = type(backend)
+    options = sorted(
+        (name, place_of(value) if isinstance(value, Session) else value)
+        for name, value in backend.options.items()
+    )
     version = getattr(backend, "version", "")
     return f"{__version__} {kind.__module__}.{kind.__qualname__} {backend.name} {version} {options}"

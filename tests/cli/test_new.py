@@ -67,6 +67,37 @@ def test_the_tests_of_a_new_package_pass(tmp_path: Path, cli: Cli, kind: str) ->
     assert "backend acme_npu: " in done.stdout
 
 
+TOGETHER = """
+import numpy as np, onnx, farcall as fc
+model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 22]>
+g (float[2,4] x) => (float[2,4] y) { a = Relu(x) b = Tanh(a) c = Neg(b) d = Pow(c, c) y = Abs(d) }''')
+backends = ["acme_c", "acme_library", "acme_module", "c"]
+plan = fc.partition(model, backends, exclude={"acme_c": ["Neg*"]})
+assert [region.backend for region in plan.regions] == backends, str(plan)
+plan.build().save("all.so")
+x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+c = -np.tanh(np.maximum(x, 0))
+np.testing.assert_allclose(fc.load_module("all.so")["main"](x), np.abs(c**c), rtol=1e-5)
+"""
+
+
+def test_packages_of_all_kinds_compute_parts_of_one_model(tmp_path: Path, cli: Cli) -> None:
+    paths = []
+    for kind in KINDS:
+        cli("new", "backend", f"acme_{kind}", "--kind", kind, "--output", str(tmp_path / kind))
+        paths.append(str(installed(tmp_path / kind)))
+    done = subprocess.run(
+        [sys.executable, "-c", TOGETHER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", ["Npu", "1npu", "a-b", "../npu", "class", "n" * 32, ""])
 def test_names_are_checked(tmp_path: Path, cli: Cli, name: str) -> None:
     refused = cli("new", "backend", name, "--output", str(tmp_path / "made"))

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farcall.errors import MissingDataError, MissingFileError, ModelError, UsageError
 from farcall.graph import load_model
-from farcall.graph.dims import dims
+from farcall.graph.dims import dims, text
 
 from .graphs import chain, text_model, value
 
@@ -392,3 +392,15 @@ def test_graphs_inside_of_each_other_are_bounded(depth: int) -> None:
     assert len(load_model(nested(16)).graph) == 1
     with pytest.raises(ModelError, match="graphs inside of nodes are more than 16 deep"):
         load_model(nested(depth))
+
+
+def test_bfloat16_is_read_where_only_a_newer_opset_has_it() -> None:
+    """torch writes networks in bfloat16 so, with the opset that it writes others in."""
+    model = load_model(
+        text_model("""g (bfloat16[n, 2, 5, 5] x, bfloat16[3, 2, 3, 3] w) => (bfloat16[?, ?, ?, ?] y)
+    { c = Conv (x, w)  y = MaxPool <kernel_shape = [2, 2]> (c) }""")
+    )
+    assert model.opset_imports[""] == 22
+    assert text(dims(model.graph.outputs[0])) == ("n", 3, 2, 2)
+    with pytest.raises(ModelError, match="is not valid ONNX"):
+        load_model(text_model("g (bfloat16[2] x) => (bfloat16[?] y) { y = Unique (x) }"))

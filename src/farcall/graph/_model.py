@@ -7,6 +7,7 @@ become initializers). Its nodes are in topological order and have unique names, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -88,10 +89,10 @@ def _load(source: ModelLike) -> ir.Model:
     try:
         return _made_of(proto, name, folders)
     except ModelError:
-        ordered = in_order(proto)
-        if ordered is None:
+        other = in_order(proto) or _with_wider_types(proto, name, folders)
+        if other is None:
             raise
-    return _made_of(ordered, name, folders)
+    return _made_of(other, name, folders)
 
 
 def _made_of(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.Model:
@@ -172,6 +173,26 @@ def _in_one_opset(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) ->
     return written
 
 
+_WIDENED = 22  # the opset that gave convolutions, poolings and recurrent operators bfloat16
+
+
+def _with_wider_types(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> onnx.ModelProto | None:
+    """A model in bfloat16 in the opset that knows it for all operators; None if that is no cure.
+
+    torch exports networks in bfloat16 to older opsets, which only have it for some operators.
+    """
+    import onnx
+
+    kinds = [item.data_type for item in proto.graph.initializer]
+    kinds += [item.type.tensor_type.elem_type for item in proto.graph.input]
+    if onnx.TensorProto.BFLOAT16 not in kinds or max(_opsets(proto), default=_WIDENED) >= _WIDENED:
+        return None
+    with contextlib.suppress(ModelError):
+        written: onnx.ModelProto = ir.to_proto(_unchecked_in(_WIDENED, proto, {}, name, folders))
+        return written
+    return None
+
+
 def _opsets(proto: onnx.ModelProto) -> set[int]:
     scopes = (proto.opset_import, *(function.opset_import for function in proto.functions))
     return {version for version in map(opset_of, scopes) if version}
@@ -181,6 +202,12 @@ def _written_in(opset: int, proto: onnx.ModelProto, name: str, folders: Sequence
     check_inlined_size(proto, name)
     mixed = len(_opsets(proto)) > 1  # ONNX's checker refuses it, and checks the result instead
     types = {} if mixed else _check_and_infer(_without_weights(proto), name)
+    return _unchecked_in(opset, proto, types, name, folders)
+
+
+def _unchecked_in(
+    opset: int, proto: onnx.ModelProto, types: dict[str, onnx.TypeProto], name: str, folders: Sequence[Path]
+) -> ir.Model:
     _check_texts(proto)
     model: ir.Model = ir.from_proto(proto)
     map_external_data(model, folders)

@@ -319,6 +319,19 @@ def test_convolutions_by_tiles(height: int, width: int) -> None:
     same_as_c(made, "onednn", *calls)
 
 
+@pytest.mark.parametrize(("size", "backends"), [(56, ["c", "onednn"]), (28, ["onednn"])])
+def test_a_swish_of_a_large_image_is_left_to_c_with_what_leads_to_it(size: int, backends: list[str]) -> None:
+    made = model(
+        f"g (float[n, 16, {size}, {size}] x) => (float[1] y) {{ a = Conv(x, w) r = Relu(a) c = Conv(r, w)"
+        " s = Sigmoid(c) m = Mul(c, s) p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (m)"
+        " d = Conv(p, w) t = Sigmoid(d) y = Mul(t, d) }",
+        w=numbers(16, 16, 1, 1),
+    )
+    plan = fc.partition(made, backends=["onednn", "c"])
+    assert [region.backend for region in plan.regions] == backends
+    same_as_c(made, "onednn", [numbers(1, 16, size, size)])
+
+
 def test_an_empty_result_beside_one_with_elements() -> None:
     text = (
         "g (float[n, 8] x, float[3, 8] z) => (float[1] y, float[1] s) { y = MatMul(x, w) s = MatMul(z, w) }"

@@ -16,6 +16,7 @@ from farcall.graph.dims import dims, product, same
 
 _LIGHT = ("ELEMENTWISE", "BINARY")
 _EXTENDED = ("CONVOLUTION", "DECONVOLUTION", "PRODUCT")
+_PIXELS = 56 * 56  # of a result that does not stay in the second-level cache
 _NONCOMMUTATIVE = ("Sub", "Div")
 
 
@@ -30,24 +31,45 @@ def operators(
 
 
 def needless(nodes: Sequence[ir.Node], outputs: Container[ir.Value]) -> set[ir.Node] | None:
-    """The elementwise nodes that gain nothing here; None if the region has no others.
+    """The nodes that gain nothing here; None if all but elementwise ones would be left.
 
-    These are what follows no convolution, directly or behind other such nodes, and is not computed with a
-    product: the backend ``c`` computes several in one loop. Behind a convolution, they spare a change of
-    layout.
+    The backend ``c`` computes elementwise nodes in one loop, and with less work. These stay only if they are
+    computed with a convolution or product, or in the layout of a convolution that they follow. A convolution
+    of a large image with a Swish is left to ``c`` with all that leads to it, so that the layout changes once.
     """
     made = operators(nodes, outputs)
-    if all(operator.kind in _LIGHT for operator, _ in made):
+    found = _before([node for operator, own in made if _is_slow(operator) for node in own], set(nodes))
+    left = [(operator, own) for operator, own in made if own[-1] not in found]
+    if all(operator.kind in _LIGHT for operator, _ in left):
         return None
-    blocked: set[ir.Value] = set()
-    found: set[ir.Node] = set()
-    for operator, own in made:
-        reads = {id(one.value) for one in operator.operands if one.layout in ("KEPT", "LIKE_SOURCE")}
-        follows = any(id(value) in reads for value in blocked)
-        if operator.kind in ("CONVOLUTION", "DECONVOLUTION") or (follows and operator.kind != "SOFTMAX"):
-            blocked.add(own[-1].outputs[0])
+    blocked: set[int] = set()
+    for operator, own in left:
+        reads = (id(one.value) for one in operator.operands if one.layout in ("KEPT", "LIKE_SOURCE"))
+        follows = not blocked.isdisjoint(reads) and operator.kind != "SOFTMAX"
+        if follows or operator.kind in ("CONVOLUTION", "DECONVOLUTION"):
+            blocked.add(id(own[-1].outputs[0]))
         elif operator.kind in _LIGHT:
             found.update(own)
+    return found
+
+
+def _is_slow(operator: Operator) -> bool:
+    """Whether the backend ``c`` is faster: it computes a Swish in about two thirds of the time."""
+    has_swish = any(after.algorithm == _elements.ELEMENTWISE["Swish"] for after in operator.afters)
+    pixels = product(operator.target.sizes[2:])
+    return operator.kind == "CONVOLUTION" and has_swish and isinstance(pixels, int) and pixels >= _PIXELS
+
+
+def _before(nodes: Iterable[ir.Node], inside: Container[ir.Node]) -> set[ir.Node]:
+    """Nodes, and those inside on which they depend."""
+    found: set[ir.Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            makers = (value.producer() for value in node.inputs if value is not None)
+            waiting += [maker for maker in makers if maker is not None and maker in inside]
     return found
 
 

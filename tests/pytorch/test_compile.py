@@ -222,9 +222,15 @@ REASONS = {
         "no backend takes 1 node.*::RandomUniformLike.*add a backend",
     ),
     "an operator that ONNX lacks": (torch.linalg.svdvals, "No ONNX function found for .*_linalg_svd"),
-    "a buffer that is written": (Counting(), "shares memory with its input `l_self_buffers_calls_`"),
+    "a buffer that is written": (Counting(), "writes to its input `l_self_buffers_calls_`"),
     "an input that is written": (lambda x: x.neg_().sum(), "writes to its input `l_x_`"),
-    "a result that is a view": (lambda x: (x * 2, x.view(-1)), "shares memory with its input"),
+    "views only": (lambda x: x.view(-1), "it computes no tensor of its own"),
+    "a view of another dtype": (lambda x: (x * 2, x.view(torch.int32)), "a view of dtype torch.int32"),
+    "a mean of scattered elements": (
+        lambda x: x.scatter_reduce(0, x.long(), x, "mean"),
+        "scatter_reduce with 'mean' is not in ONNX",
+    ),
+    "a sequence of unknown elements": (lambda x: torch.hstack((x, x)), "no backend takes .*SequenceMap"),
     "complex numbers": (lambda x: torch.complex(x, x) * 2, "output 0 of the graph is complex"),
 }
 

@@ -56,10 +56,10 @@ def expand(
     Raises:
         ModelError: The model would get too many nodes.
     """
-    found = {node: body for node in missing if (body := body_of(node, model.opset_imports)) is not None}
+    found = {node: body for node in missing if (body := _definition(node, model)) is not None}
     if not found:
         return model, {}
-    size = len(model.graph) + sum(len(body.node) for body in found.values())
+    size = len(model.graph) + sum(len(body.graph) for body in found.values())
     if size > MAX_NODES:
         kinds = ", ".join(sorted({node.op_type for node in found}))
         raise ModelError(
@@ -71,8 +71,7 @@ def expand(
     by_name = {node.name: node for node in result.graph}
     taken = names_of(result.graph)
     expansions: dict[str, Expansion] = {}
-    for node, body in found.items():
-        function: ir.Function = ir.serde.deserialize_function(body)
+    for node, function in found.items():
         name = node.name or ""
         target = by_name[name]
         nodes = splice(result.graph, target, function.graph, target.inputs, taken)
@@ -84,3 +83,11 @@ def expand(
         )
     fold_shapes(result, infer_again(result))
     return result, expansions
+
+
+def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
+    body = body_of(node, model.opset_imports)
+    try:
+        return None if body is None else ir.serde.deserialize_function(body)
+    except ir.serde.SerdeError:  # ONNX writes bodies without types for sequences of unknown elements
+        return None

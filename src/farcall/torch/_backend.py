@@ -20,6 +20,7 @@ from farcall.torch._exports import exported
 from farcall.torch._graph import Captured, Number, Result, specialize_floats
 from farcall.torch._mending import mend_weights
 from farcall.torch._options import Options
+from farcall.torch._views import View
 from farcall.torch._weights import Weights
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class CompiledGraph:
     def __init__(self, captured: Captured, inputs: Sequence[Any], options: Options) -> None:
         """Export the graph, and build it with the weights that it has now."""
         values = [inputs[place] for place in captured.places]
-        self._places, self._names, self._outputs = captured.places, captured.names, captured.outputs
+        self._places, self._names = captured.places, captured.names
+        self._outputs, self._wholes = captured.outputs, captured.wholes
         self._options = options
         self._lock = threading.Lock()
         self._exported = exported(captured, values)
@@ -114,7 +116,8 @@ class CompiledGraph:
             built = self._rebuilt(values)
         fed = (values[index] for index in built.weights.fed)
         results = built.run(*[torch.tensor(value) if isinstance(value, int) else value for value in fed])
-        return [_output(kind, results, values) for kind in self._outputs]
+        wholes = [_result(kind, results) for kind in self._wholes]
+        return [_output(kind, results, wholes, values) for kind in self._outputs]
 
     def _rebuilt(self, values: Sequence[Any]) -> Built:
         with self._lock:
@@ -131,11 +134,20 @@ class CompiledGraph:
         return Built(weights, _loaded(plan.build(self._options.target), self._options))
 
 
-def _output(kind: object, results: Sequence[torch.Tensor], values: Sequence[Any]) -> object:
+def _output(
+    kind: object, results: Sequence[torch.Tensor], wholes: Sequence[torch.Tensor], inputs: Sequence[Any]
+) -> object:
     if isinstance(kind, Result):
-        result = results[kind.number]
-        return result if kind.order is None else _laid_out(result, kind.order)
-    return kind.of(values) if isinstance(kind, Number) else kind
+        return _result(kind, results)
+    if isinstance(kind, View):
+        base = wholes[kind.base] if kind.base < 0 else inputs[kind.base]
+        return kind.of(base, lambda size: size.of(inputs) if isinstance(size, Number) else size)
+    return kind.of(inputs) if isinstance(kind, Number) else kind
+
+
+def _result(kind: Result, results: Sequence[torch.Tensor]) -> torch.Tensor:
+    result = results[kind.number]
+    return result if kind.order is None else _laid_out(result, kind.order)
 
 
 def _laid_out(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:

@@ -22,7 +22,7 @@ from farcall.torch._mending import (
     mend_names,
     mend_results,
     mend_weights,
-    refuse_trained_norms,
+    refuse_wrong,
     with_bfloat16,
 )
 
@@ -125,7 +125,7 @@ def to_onnx(model: Any, args: tuple[Any, ...] = (), **options: Any) -> ir.Model:
     with exporting("torch.onnx cannot export the model"):
         program = torch.onnx.export(model, args, dynamo=True, verbose=False, **options)
         _refuse_writes(program.exported_program.graph_signature)
-        refuse_trained_norms(program.exported_program)
+        refuse_wrong(program.exported_program)
         mend_results(program.model, program.exported_program)
         mend_names(program.model)
         mend_weights(program.model)

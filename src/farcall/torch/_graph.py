@@ -14,6 +14,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from farcall.errors import ModelError
 from farcall.torch._export import exporting, to_onnx
 from farcall.torch._mending import DECOMPOSITIONS, mend_floor_divisions
+from farcall.torch._views import memory, shared, view, with_outputs
 
 _EXAMPLE = "example_value"  # where Dynamo keeps the fake value of a node
 _SYMBOLIC = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -73,7 +74,8 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         names: their names.
         fixed: by position, ints that are constants for Dynamo from now on.
         fakes: what Dynamo knows of them: tensors without data, with symbols as sizes, and symbols.
-        outputs: for each output of the graph: a Result, a Number, or a constant.
+        outputs: for each output of the graph: a Result, a View, a Number, or a constant.
+        wholes: the Results that Views are of, beside those that are of inputs.
     """
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
@@ -81,7 +83,7 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
 
         Raises:
             ModelError: an input is neither a tensor nor an int, or an output depends on values of tensors,
-                has a gradient, or shares memory with an input or with another output.
+                has a gradient, or is a view that cannot be made of its base.
         """
         super().__init__()
         self.graph = graph
@@ -100,7 +102,14 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         for name, fake in zip(self.names, self.fakes, strict=True):
             _check_input(name, fake)
         self._sources = [self._source(place, value) for place, value in enumerate(values)]
+        self._whole = shared(graph.graph, self.fakes)
         self.outputs = [*self._read_outputs()]
+        count = sum(isinstance(kind, Result) for kind in self.outputs)
+        wholes = enumerate(node.meta[_EXAMPLE] for node in self._whole.values())
+        self.wholes = [Result(count + place, _order(fake)) for place, fake in wholes]
+        if not (count or self.wholes):
+            raise ModelError("it computes no tensor of its own: it returns views of its inputs, or numbers")
+        self.graph = with_outputs(graph, [*self._whole.values()])
 
     def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
         """The outputs of the graph that are tensors."""
@@ -108,7 +117,7 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
             self.fixed[place] if source is None else _value(source, inputs)
             for place, source in enumerate(self._sources)
         ]
-        found = zip(self.graph(*arguments), self.outputs, strict=True)
+        found = zip(self.graph(*arguments), (*self.outputs, *self.wholes), strict=True)
         return tuple(value for value, kind in found if isinstance(kind, Result))
 
     def symbolic(self) -> Iterator[Size]:
@@ -144,11 +153,8 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
 
     def _read_outputs(self) -> Iterator[object]:
         (output,) = self.graph.graph.find_nodes(op="output")
-        owners = {
-            _memory(fake): f"its input `{name}`"
-            for fake, name in zip(self.fakes, self.names, strict=True)
-            if _is_tensor(fake)
-        }
+        owned = [memory(fake) if _is_tensor(fake) else None for fake in self.fakes]
+        wholes = {base: node.meta[_EXAMPLE] for base, node in self._whole.items()}
         count = 0
         for place, item in enumerate(output.args[0]):
             value = item.meta.get(_EXAMPLE) if isinstance(item, torch.fx.Node) else item
@@ -165,12 +171,21 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
                 )
             if value.is_complex():
                 raise ModelError(f"output {place} of the graph is complex, which ONNX has no operators for")
-            # Eager code may write to one of two such tensors, and read the other.
-            if owner := owners.get(_memory(value)):
-                raise ModelError(f"output {place} of the graph shares memory with {owner}")
-            owners[_memory(value)] = f"output {place}"
-            yield Result(count, _order(value))
-            count += 1
+            if memory(value) in owned:
+                index = owned.index(memory(value))
+                if (
+                    owned.count(memory(value)) > 1
+                ):  # Dynamo guards sizes and strides, but not where they begin
+                    raise ModelError(
+                        f"output {place} of the graph is a view of memory that several inputs share"
+                    )
+                yield view(value, index, self.fakes[index], self._read)
+            elif memory(value) in wholes:
+                index = [*wholes].index(memory(value)) - len(wholes)
+                yield view(value, index, wholes[memory(value)], self._read)
+            else:
+                yield Result(count, _order(value))
+                count += 1
 
     def _source(self, place: int, value: Any) -> int | Size | None:
         """Where the graph's input is: at a place of the module's, or a size of one; None: it is fixed."""
@@ -182,6 +197,9 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         return next(
             size for size in self.symbolic() if str(self.fakes[size.input].shape[size.dim]) == str(value)
         )
+
+    def _read(self, size: Any) -> Any:
+        return self._number(size) if isinstance(size, _SYMBOLIC) else size
 
     def _number(self, value: Any, dtype: torch.dtype | None = None) -> Number:
         known: dict[str, int | Size] = {
@@ -256,11 +274,6 @@ def _check_input(name: str, fake: Any) -> None:
         raise ModelError(f"its input `{name}` is a {type(fake).__name__}, neither a tensor nor an int")
     if isinstance(fake, torch.Tensor) and fake.is_complex():
         raise ModelError(f"its input `{name}` is complex, which ONNX has no operators for")
-
-
-def _memory(fake: torch.Tensor) -> int:
-    address: int = fake.untyped_storage()._cdata
-    return address
 
 
 def _order(fake: torch.Tensor) -> tuple[int, ...] | None:

@@ -93,11 +93,11 @@ DECOMPOSITIONS = {_NORM: _trained_norm}
 """For ``run_decompositions``: what the exporter would get wrong."""
 
 
-def refuse_trained_norms(program: torch.export.ExportedProgram) -> None:
-    """Refuse a BatchNorm in training mode, which the exporter takes for one in evaluation mode.
+def refuse_wrong(program: torch.export.ExportedProgram) -> None:
+    """Refuse what the exporter takes for something else.
 
     Raises:
-        ModelError: there is one.
+        ModelError: there is a BatchNorm in training mode, or a mean of scattered elements.
     """
     for node in program.graph.find_nodes(op="call_function", target=_NORM):
         if node.args[5]:
@@ -105,6 +105,9 @@ def refuse_trained_norms(program: torch.export.ExportedProgram) -> None:
                 "a batch_norm in training mode has running statistics, which it writes; "
                 "call .eval(), or give it no running_mean and no running_var"
             )
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.scatter_reduce.two):
+        if node.args[4] == "mean":
+            raise ModelError("scatter_reduce with 'mean' is not in ONNX; divide a 'sum' by the counts")
 
 
 def mend_floor_divisions(program: torch.export.ExportedProgram) -> None:

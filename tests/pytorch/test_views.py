@@ -1,0 +1,53 @@
+"""Results of a compiled graph that share memory do so as in eager mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from .models import compiled, eager_reasons
+
+pytestmark = pytest.mark.filterwarnings("default")  # of torch's exporter
+
+
+def work(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    left, right = (x.t() * 2).chunk(2, 0)
+    sums = x + 1
+    row = sums[0]
+    sums.mul_(3)  # the row sees it
+    return left, right, row, sums, x[1:, ::2], x.detach()
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [(torch.rand(3, 4), torch.rand(5, 4)), (torch.rand(9, 8)[3:, ::2], torch.rand(8, 8)[:5, ::2])],
+    ids=["row-major", "strided"],
+)
+def test_views_are_views(inputs: tuple[torch.Tensor, ...]) -> None:
+    fast = compiled(work)
+    for x in inputs:
+        got, expected = fast(x), work(x)
+        torch.testing.assert_close(got, expected)
+        assert [item.stride() for item in got] == [item.stride() for item in expected]
+        assert [*_shared(x, got)] == [*_shared(x, expected)] != []
+        got[4].zero_()
+        assert not x[1:, ::2].any()
+
+
+def _shared(x: torch.Tensor, results: tuple[torch.Tensor, ...]) -> Any:
+    """The pairs of tensors in the same memory."""
+    owners = [item.untyped_storage().data_ptr() for item in (x, *results)]
+    places = range(len(owners))
+    return ((one, two) for one in places for two in places[one + 1 :] if owners[one] == owners[two])
+
+
+def test_a_view_of_memory_that_inputs_share_is_for_eager_mode() -> None:
+    def second(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, y[1:]
+
+    fast, memory = compiled(second, strict=False), torch.rand(9, 4)
+    for begin in (2, 4):
+        result, _ = eager_reasons(lambda begin=begin: fast(memory[:3], memory[begin : begin + 3]))
+        torch.testing.assert_close(result[1], memory[begin + 1 : begin + 3])

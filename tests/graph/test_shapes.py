@@ -295,6 +295,15 @@ def test_keys_are_as_many_as_values_and_as_wide_as_queries() -> None:
     assert [str(dim) for name in "qkv" for dim in found[name]] == [*"a1bc", *"a1ec", *"a1ei"]
 
 
+def test_a_mask_is_no_longer_than_there_are_keys() -> None:
+    """ONNX's definition, which pads a shorter one, would cut it."""
+    source = """g (float[1, 1, 1, 4] q, float[1, 1, 5, 4] k, float[1, 1, 5, 4] v, float[1, 1, 1, {}] m)
+    => (float[?, ?, ?, ?] y) {{ y = Attention (q, k, v, m) }}"""
+    model = load_model(text_model(source.format("n"), opset=24))
+    assert [(str(a), str(b)) for a, b in constraints(model)] == [("Max(5, n)", "5")]
+    assert not constraints(load_model(text_model(source.format("3"), opset=24)))
+
+
 def test_a_wrong_dim_is_not_believed_behind_operands_that_are_expanded() -> None:
     """Over symbols, ONNX infers 0 for the width of Attention in three dims."""
     found = loaded(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from farcall.graph._view import Dims, NodeView, PartialDims
-from farcall.graph.dims import Dim, ceildiv, floordiv, minimum, product, same
+from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product, same
 
 Rule = Callable[[NodeView], "Sequence[PartialDims]"]
 RULES: dict[str, Rule] = {}
@@ -313,6 +313,9 @@ def _attention(op: NodeView) -> list[Dims]:
     if len(q) == len(k) == 4:
         op.equate(v[1], k[1])
         op.equate(k[-1], q[-1])
+    if op.has(3):  # the definition pads a mask to the number of keys, and would cut a longer one
+        keys = k[-2] + (op.shape(4)[-2] if op.has(4) else 0)
+        op.equate(maximum(op.shape(3)[-1], keys), keys)
     return []
 
 

@@ -12,6 +12,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -86,8 +87,12 @@ def measured(
         clock: seconds, by which the budget is counted.
 
     Raises:
-        UsageError: ``gain`` is not from 0 to 1.
+        UsageError: ``gain`` is not from 0 to 1, ``on`` is no session, or ``budget_s`` is no number.
     """
+    if on is not None and not hasattr(on, "route"):
+        raise UsageError(f"on: expected a Session, such as farcall.connect(url), got {on!r}")
+    if not isinstance(budget_s, Real) or not budget_s >= 0:
+        raise UsageError(f"budget_s: expected seconds, 0 or more, got {budget_s!r}")
     if not 0 <= gain < 1:
         raise UsageError(
             f"gain: expected a part of the time, from 0 to less than 1, such as 0.05, got {gain!r}"
@@ -259,6 +264,7 @@ class Measured:
         start = self._clock()
         found = self._meter(plan)
         self._longest = max(self._longest, self._clock() - start)
+        _check_times(found, plan)
         main = float(found.get("main", sum(found.values())))
         took = {self._whole(plan): main} | {key: float(found[name]) for name, key in self._keys(plan).items()}
         for key, seconds in took.items():
@@ -295,6 +301,20 @@ class Measured:
         """What a region computes, and by whom and where: equal keys take equal times."""
         bodies = [f"{body.attribute} {self._wired(backends, body.partition)}" for body in inside]
         return key_of(self._context, identity(backends[region.backend]), *_content(region), *bodies)
+
+
+def _check_times(found: Any, plan: Plan) -> None:
+    """Refuse what a meter gave.
+
+    Raises:
+        UsageError: a region has no time.
+    """
+    for region in plan.partition.regions:
+        seconds = found.get(region.name) if isinstance(found, Mapping) else None
+        if not isinstance(seconds, Real) or not float(seconds) >= 0:
+            raise UsageError(
+                f"meter: expected the seconds of each region by name, got {seconds!r} for `{region.name}`"
+            )
 
 
 class _Numbers:

@@ -99,3 +99,17 @@ def test_a_plan_keeps_its_cut_when_others_are_proposed() -> None:
     main = fc.partition(text_model(MODEL), [Npu(), "c"], choose=choose).build().load()["main"]
     want = np.exp(np.sin(np.cos(np.float32(1))))
     np.testing.assert_allclose(main(np.ones(4, np.float32), np.array(True), np.array(True)), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"pin": ["*"]}, "pin: expected a dict such as"),
+        ({"exclude": ["npu"]}, "exclude: expected a dict such as"),
+        ({"exclude": {"npu": 5}}, "exclude: expected names of nodes for `npu`, got 5"),
+        ({"min_nodes": 3}, "min_nodes: expected a dict such as"),
+    ],
+)
+def test_what_is_no_rule(rules: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        backends_of(**rules)

@@ -112,9 +112,17 @@ def test_a_cut_must_save_a_part_of_the_time(gain: float, best: str, tmp_path: Pa
     assert [region.backend for region in plan.regions] == [best]
 
 
-def test_what_is_no_choice() -> None:
+def test_what_is_no_choice(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="gain: expected a part of the time"):
         fc.measured(gain=1)
+    with pytest.raises(UsageError, match="on: expected a Session"):
+        fc.measured(on="tcp://board:9090")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="budget_s: expected seconds"):
+        fc.measured(budget_s=float("nan"))
+    for given in ({}, {"c_0": -1.0}, None):
+        choose = fc.measured(meter=lambda _, given=given: given, figures=tmp_path / "f.json")
+        with pytest.raises(UsageError, match=r"meter: expected the seconds of each region .* for `c_0`"):
+            fc.partition(step(4), ["c"], choose=choose)
     with pytest.raises(UsageError, match="choose: expected one that returns a Plan"):
         fc.partition(step(4), ["c"], choose=lambda propose: None)  # type: ignore[arg-type, return-value]
 

@@ -60,6 +60,16 @@ def test_a_name_that_is_near_is_named(cli: Cli, model: Path) -> None:
         assert done.code == 2 and "expected" in done.err
 
 
+def test_a_node_that_is_gone_is_told_as_such(cli: Cli, tmp_path: Path) -> None:
+    source = """<ir_version: 10, opset_import: ["": 20]>
+    net (float[2] x) => (float[2] y) <float[2] w = {1, 2}>
+    { [folded] k = Neg(w) [unread] u = Exp(x) y = Add(x, k) }"""
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model(source), path)
+    for name in ("folded", "unread"):
+        assert f"node `{name}` is in no region: when the model was loaded" in cli("explain", path, name).err
+
+
 def test_build_takes_pins_and_emits_code_and_the_artifact_knows_why(cli: Cli, model: Path) -> None:
     done = cli(
         "build", model, "-o", "m.so", *NPU, "--pin", "Conv_0=c", "--min-nodes", "c=1", "--emit", "code"

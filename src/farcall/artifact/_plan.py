@@ -77,9 +77,11 @@ def partition(
     from farcall.graph import Rules, load_model
     from farcall.graph._collector import paused_collector
     from farcall.graph._partition import settled
-    from farcall.graph._rules import check_names
+    from farcall.graph._rules import check_names, check_types
     from farcall.graph._settle import Settling
 
+    rules = Rules(pin or {}, exclude or {}, min_nodes or {})
+    check_types(rules)
     chosen = with_control(resolve(backends))
     reading = Phase(progress, "read", 1, "models", "reading the model")
     loaded = load_model(model)
@@ -87,7 +89,6 @@ def partition(
     reading.end(count(nodes, "node"))
     cutting = Phase(progress, "partition", nodes, "nodes", f"assigning {count(nodes, 'node')}")
     settling = Settling(loaded, chosen)
-    rules = Rules(pin or {}, exclude or {}, min_nodes or {})
     about = _describe(model, loaded)
 
     control = control_of(chosen)

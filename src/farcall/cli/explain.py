@@ -62,7 +62,8 @@ def command(
             )
         name, whys, about = _of_artifact(model)
     else:
-        name, whys, about = _of_model(model, backends, backend_options, rules(pin, exclude, min_nodes))
+        more = rules(pin, exclude, min_nodes)
+        name, whys, about = _of_model(model, node, backends, backend_options, more)
     found = matching(node, {why.node: why for why in whys}) if node else list(whys)
     if json_:
         _show.as_json("explain", {"model": name, "nodes": [asdict(why) for why in found]})
@@ -98,7 +99,7 @@ def _of_artifact(path: Path) -> tuple[str, Sequence[Why], str]:
 
 
 def _of_model(
-    path: Path, backends: str, backend_options: Sequence[str], more: Mapping[str, Any]
+    path: Path, node: str | None, backends: str, backend_options: Sequence[str], more: Mapping[str, Any]
 ) -> tuple[str, Sequence[Why], str]:
     import farcall as fc
 
@@ -106,4 +107,6 @@ def _of_model(
         plan = fc.partition(
             source(path), backends=chosen(backends, backend_options), **more, progress=progress
         )
+    if node:
+        plan.why(node)  # says why a node is in no region
     return plan.model.name, plan.partition.whys, str(plan).splitlines()[0]

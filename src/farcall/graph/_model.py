@@ -106,7 +106,9 @@ def _made_of(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.M
         _normalize(model)
         separate(model.graph)
         check_nesting(model.graph, nested_graphs, name)  # of functions inside of each other, too
+    given = {node.name for node in model.graph}
     fold_shapes(model, infer_shapes(model, types, _declaring_numbers(proto)))
+    model.meta[GONE] = frozenset(given.difference(node.name for node in model.graph))
     return model
 
 
@@ -214,6 +216,9 @@ def _unchecked_in(
     _drop_defaults(model.graph)
     write_in(opset, model, types, name)
     return model
+
+
+GONE = "farcall.gone"  # key in model.meta: the names of nodes that were computed, or that nothing needs
 
 
 def is_loaded(model: ir.Model) -> bool:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from farcall.abi import Signature
+from farcall.errors import UsageError
 from farcall.graph._annotate import Answer, Answers, Claims
 from farcall.graph._collector import paused_collector
 from farcall.graph._expand import Expansion
-from farcall.graph._model import ModelLike, is_loaded, load_model
+from farcall.graph._model import GONE, ModelLike, is_loaded, load_model
 from farcall.graph._objects import leaf_of
 from farcall.graph._region import Region
 from farcall.graph._rules import Rules
@@ -91,8 +92,13 @@ class Partition:
         """Who was asked about a node, what each said, and who got it.
 
         Raises:
-            UsageError: No node has this name; the message has a similar one.
+            UsageError: No node has this name; the message has a similar one, or says that it is gone.
         """
+        if name in self.model.meta.get(GONE, ()):
+            raise UsageError(
+                f"node `{name}` is in no region: when the model was loaded, it was computed (all that it "
+                "reads is constant), replaced by what is inside of it, or left out (nothing reads its results)"
+            )
         return matching(name, {why.node: why for why in self.whys})[0]
 
     @cached_property

@@ -33,6 +33,24 @@ class Rules:
     )  # backend -> nodes that its regions have at least
 
 
+def check_types(rules: Rules) -> None:
+    """Refuse rules that are no mappings of the right kinds.
+
+    Raises:
+        UsageError: The message has the form that is expected.
+    """
+    for what, given, form in (
+        ("pin", rules.pin, '{"/layer1/*": "c"}'),
+        ("exclude", rules.exclude, '{"npu": ["conv1"]}'),
+        ("min_nodes", rules.min_nodes, '{"npu": 3}'),
+    ):
+        if not isinstance(given, Mapping):
+            raise UsageError(f"{what}: expected a dict such as {form}, got {given!r}")
+    for backend, nodes in rules.exclude.items():
+        if not isinstance(nodes, Sequence) or not all(isinstance(node, str) for node in nodes):
+            raise UsageError(f"exclude: expected names of nodes for `{backend}`, got {nodes!r}")
+
+
 def resolve(
     rules: Rules,
     nodes: Sequence[ir.Node],

@@ -230,6 +230,14 @@ REASONS = {
         lambda x: x.scatter_reduce(0, x.long(), x, "mean"),
         "scatter_reduce with 'mean' is not in ONNX",
     ),
+    "a pooling with another divisor": (
+        lambda x: torch.nn.functional.avg_pool2d(x[None], 2, divisor_override=3),
+        "avg_pool2d with divisor_override is not in ONNX",
+    ),
+    "a loss of smooth labels": (
+        lambda x: torch.nn.functional.cross_entropy(x, x.argmax(1), label_smoothing=0.1),
+        "cross_entropy with label_smoothing is not in ONNX",
+    ),
     "a sequence of unknown elements": (lambda x: torch.hstack((x, x)), "no backend takes .*SequenceMap"),
     "complex numbers": (lambda x: torch.complex(x, x) * 2, "output 0 of the graph is complex"),
 }

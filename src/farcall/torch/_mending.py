@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import onnx_ir as ir
@@ -94,20 +94,50 @@ DECOMPOSITIONS = {_NORM: _trained_norm}
 
 
 def refuse_wrong(program: torch.export.ExportedProgram) -> None:
-    """Refuse what the exporter takes for something else.
+    """Refuse what the exporter would take for something else.
 
     Raises:
-        ModelError: there is a BatchNorm in training mode, or a mean of scattered elements.
+        ModelError: an operator has an argument that the exporter ignores.
     """
-    for node in program.graph.find_nodes(op="call_function", target=_NORM):
-        if node.args[5]:
-            raise ModelError(
-                "a batch_norm in training mode has running statistics, which it writes; "
-                "call .eval(), or give it no running_mean and no running_var"
-            )
-    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.scatter_reduce.two):
-        if node.args[4] == "mean":
-            raise ModelError("scatter_reduce with 'mean' is not in ONNX; divide a 'sum' by the counts")
+    for operator_, (argument, is_right, message) in _IGNORED.items():
+        for node in program.graph.find_nodes(op="call_function", target=operator_):
+            if not is_right(_argument(node, argument)):
+                raise ModelError(message)
+
+
+_IGNORED: dict[Any, tuple[str, Callable[[Any], bool], str]] = {
+    _NORM: (
+        "training",
+        lambda training: not training,
+        "a batch_norm in training mode has running statistics, which it writes; "
+        "call .eval(), or give it no running_mean and no running_var",
+    ),
+    torch.ops.aten.scatter_reduce.two: (
+        "reduce",
+        lambda reduce: reduce != "mean",
+        "scatter_reduce with 'mean' is not in ONNX; divide a 'sum' by the counts",
+    ),
+    torch.ops.aten.avg_pool2d.default: (
+        "divisor_override",
+        lambda divisor: divisor is None,
+        "avg_pool2d with divisor_override is not in ONNX; multiply the result by the size of the kernel and "
+        "divide it by the divisor",
+    ),
+    torch.ops.aten.cross_entropy_loss.default: (
+        "label_smoothing",
+        lambda smoothing: smoothing == 0,
+        "cross_entropy with label_smoothing is not in ONNX; compute it from log_softmax",
+    ),
+}
+
+
+def _argument(node: torch.fx.Node, name: str) -> Any:
+    """The argument of an operator that is called, or its default."""
+    for place, argument in enumerate(node.target._schema.arguments):
+        if argument.name == name:
+            given = node.args[place] if place < len(node.args) else argument.default_value
+            return node.kwargs.get(name, given)
+    raise LookupError(f"{node.target} has no argument {name}")
 
 
 def mend_floor_divisions(program: torch.export.ExportedProgram) -> None:

@@ -96,8 +96,8 @@ class Partition:
         """
         if name in self.model.meta.get(GONE, ()):
             raise UsageError(
-                f"node `{name}` is in no region: when the model was loaded, it was computed (all that it "
-                "reads is constant), replaced by what is inside of it, or left out (nothing reads its results)"
+                f"node `{name}` is in no region: when the model was loaded, it was computed (what it reads "
+                "is constant), replaced by what is inside of it, or left out (nothing reads its results)"
             )
         return matching(name, {why.node: why for why in self.whys})[0]
 

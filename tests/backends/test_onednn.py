@@ -98,6 +98,25 @@ def test_gemm(attributes: str) -> None:
     same_as_c(model(text, w=w, b=numbers(1, 5)), "onednn", [numbers(3, 8)], [numbers(1, 8)])
 
 
+def test_products_of_one_row_read_their_weights_in_order() -> None:
+    """The number of rows is known when it is called; a convolution of one pixel is such a product."""
+    text = (
+        "g (float[n, 67] x, float[n, 130] r) => (float[1] y, float[1] z) { m = MatMul(x, w) a = Add(m, b)"
+        " h = Tanh(a) y = Sub(h, r) s = Unsqueeze(x, axes) c = Conv(s, v, d) z = Elu(c) }"
+    )
+    made = model(
+        text,
+        w=numbers(67, 130),
+        b=numbers(130, seed=1),
+        v=numbers(5, 67, 1, 1, seed=2),
+        d=numbers(5, seed=3),
+        axes=np.array([2, 3]),
+    )
+    calls = [[numbers(n, 67), numbers(n, 130, seed=3)] for n in (1, 2, 1, 0)]
+    same_as_c(made, "onednn", *calls)
+    same_as_c(made, fc.backend("onednn", threads=2), *calls)
+
+
 RESIDUAL = """g (float[n, 3, h, 20] x) => (float[1] y, float[1] r) {
   a = Conv <pads = [1, 1, 1, 1]> (x, w, b) r = Relu(a)
   p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)

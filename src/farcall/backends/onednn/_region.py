@@ -19,7 +19,7 @@ from farcall.backends.onednn._table import Operand, Operator
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product
 
-_RUNTIME = ("onednn.h", "build.c", "operators.c", "winograd.c", "tiles.c", "calls.c")
+_RUNTIME = ("onednn.h", "build.c", "operators.c", "winograd.c", "tiles.c", "row.c", "calls.c")
 _ALWAYS = 1 << 30  # the last use of a result of the region
 
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from farcall.backends.c._node import Unsupported, has_input, int_attr, ints_attr, str_attr
 from farcall.backends.c._window import Axis, axes_of
-from farcall.backends.onednn._table import BIAS, SOURCE, TARGET, WEIGHTS, Operator, viewed, whole
+from farcall.backends.onednn._table import BIAS, SOURCE, TARGET, WEIGHTS, Operator, fixed, viewed, whole
 from farcall.graph.dims import Dim, dims
 
 _POOLS = {"MaxPool": 0x1FF, "GlobalAveragePool": 0x3FF, "ReduceMean": 0x3FF}
@@ -62,6 +62,8 @@ def _convolution(node: ir.Node) -> Operator:
     filters, *rest = dims(weights)
     axes = axes_of(node, rest[1:])
     group = int_attr(node, "group", 1)
+    if group == 1 and weights.const_value is not None and all(axis.size == 1 and axis.plain for axis in axes):
+        return _product(node)
     seen = [group, filters // group, *rest] if group > 1 else [filters, *rest]
     made = Operator(
         "CONVOLUTION",
@@ -70,6 +72,23 @@ def _convolution(node: ir.Node) -> Operator:
         window=_window(axes),
     )
     _add_bias(node, made)
+    return made
+
+
+def _product(node: ir.Node) -> Operator:
+    """A convolution of one pixel, as behind a global pool, is a product of a row for each image."""
+    weights: ir.Value = node.inputs[1]  # type: ignore[assignment]
+    filters, channels = (int(size) for size in dims(weights)[:2])
+    images = dims(_source(node))[0]
+    turned = weights.const_value.numpy().reshape(filters, channels).T  # type: ignore[union-attr]
+    made = Operator(
+        "PRODUCT",
+        [viewed(SOURCE, _source(node), (images, channels)), fixed(WEIGHTS, turned, "PREFERRED")],
+        viewed(TARGET, node.outputs[0], (images, filters)),
+    )
+    if has_input(node, 2):
+        bias: ir.Value = node.inputs[2]  # type: ignore[assignment]
+        made.operands.append(viewed(BIAS, bias, (1, filters)))
     return made
 
 

@@ -10,7 +10,7 @@ static void drop_plan(const struct region* region, struct plan* plan) {
     if (plan->places[i].desc) dnnl_memory_desc_destroy(plan->places[i].desc);
   }
   if (plan->stream) dnnl_stream_destroy(plan->stream);
-  void* all[] = {plan->sizes,    plan->steps,   plan->bounds,       plan->places,      plan->tiles,
+  void* all[] = {plan->sizes,    plan->steps,   plan->bounds,       plan->places,      plan->tiles, plan->rows,
                  plan->memories, plan->buffers, plan->buffer_sizes, plan->buffer_free, plan};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) free(all[i]);
 }
@@ -21,13 +21,14 @@ static int fill_plan(struct state* state, const struct region* region, struct pl
   plan->steps = calloc(most, sizeof *plan->steps);
   plan->bounds = calloc(most, sizeof *plan->bounds);
   plan->places = calloc((size_t)region->num_values, sizeof *plan->places);
+  plan->rows = calloc((size_t)region->num_operators, sizeof *plan->rows);
   plan->tiles = calloc((size_t)region->num_operators, sizeof *plan->tiles);
   plan->memories = calloc(most * 2, sizeof *plan->memories);
   plan->buffers = calloc(most, sizeof *plan->buffers);
   plan->buffer_sizes = calloc(most, sizeof *plan->buffer_sizes);
   plan->buffer_free = calloc(most, 1);
-  if (!plan->sizes || !plan->steps || !plan->bounds || !plan->places || !plan->tiles || !plan->memories ||
-      !plan->buffers || !plan->buffer_sizes || !plan->buffer_free) {
+  if (!plan->sizes || !plan->steps || !plan->bounds || !plan->places || !plan->tiles || !plan->rows ||
+      !plan->memories || !plan->buffers || !plan->buffer_sizes || !plan->buffer_free) {
     return -1;
   }
   memcpy(plan->sizes, sizes, (size_t)region->num_sizes * sizeof *sizes);
@@ -94,6 +95,10 @@ static int run_plan(struct plan* plan, void* const* arguments) {
     const struct step* step = &plan->steps[i];
     if (step->tiles) {
       if (run_tiles(step->tiles, step->scatters) != 0) return -1;
+      continue;
+    }
+    if (step->row) {
+      if (run_row(step->row) != 0) return -1;
       continue;
     }
     if (dnnl_primitive_execute(step->primitive, plan->stream, step->count, step->args) != 0) return -1;

@@ -150,12 +150,19 @@ struct tiles { /* a convolution by Winograd's method */
   float *inputs, *products; /* transformed, and what the weights make of them */
 };
 
-struct step { /* one primitive and its memories, or a part of a convolution by tiles */
+struct row { /* a product of one row */
+  int64_t inner, columns;
+  const float *weights, *bias; /* the weights are in panels */
+  dnnl source, target;
+};
+
+struct step { /* one primitive and its memories, a part of a convolution by tiles, or a product of one row */
   dnnl primitive;
   struct dnnl_arg args[MOST_ARGS];
   int count;
   const struct tiles* tiles;
   int scatters;
+  const struct row* row;
 };
 
 struct bound { /* a memory whose data is an argument of the call */
@@ -179,6 +186,7 @@ struct plan {
   int num_bounds;
   struct place* places;
   struct tiles* tiles; /* of each operator, if it has some */
+  struct row* rows;
   dnnl* memories; /* to destroy */
   int num_memories;
   void** buffers; /* to free, and those that are not in use while the plan is made */

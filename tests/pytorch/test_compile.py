@@ -19,7 +19,7 @@ from farcall.errors import ModelError, UsageError
 from farcall.rpc import Server, Session
 from farcall.torch import _graph
 
-from .models import Counting, Noise, Units, cnn, compiled, eager_reasons, mlp
+from .models import Noise, Units, cnn, compiled, eager_reasons, mlp
 
 pytestmark = pytest.mark.filterwarnings("default")  # of torch's exporter
 
@@ -222,9 +222,7 @@ REASONS = {
         "no backend takes 1 node.*::RandomUniformLike.*add a backend",
     ),
     "an operator that ONNX lacks": (torch.linalg.svdvals, "No ONNX function found for .*_linalg_svd"),
-    "a buffer that is written": (Counting(), "writes to its input `l_self_buffers_calls_`"),
-    "an input that is written": (lambda x: x.neg_().sum(), "writes to its input `l_x_`"),
-    "views only": (lambda x: x.view(-1), "it computes no tensor of its own"),
+    "views only": (lambda x: x.view(-1), "it computes nothing: it returns views"),
     "a view of another dtype": (lambda x: (x * 2, x.view(torch.int32)), "a view of dtype torch.int32"),
     "a mean of scattered elements": (
         lambda x: x.scatter_reduce(0, x.long(), x, "mean"),
@@ -249,8 +247,6 @@ def test_what_cannot_be_compiled_runs_in_eager_mode(name: str) -> None:
     x = torch.rand(4, 4)
     with torch.no_grad():
         got, (warning,) = eager_reasons(lambda: compiled(model, strict=False)(x.clone()))
-        if isinstance(model, Counting):
-            model.calls.zero_()
         torch.testing.assert_close(got, model(x.clone()))
     assert "runs in eager mode: " in warning
     assert re.search(reason, warning, re.DOTALL), warning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import threading
 import warnings
@@ -17,10 +18,10 @@ from farcall._texts import count
 from farcall.errors import ModelError, UsageError
 from farcall.torch._export import quiet
 from farcall.torch._exports import exported
-from farcall.torch._graph import Captured, Number, Result, specialize_floats
+from farcall.torch._graph import WRITTEN, Captured, Number, Result, specialize_floats
 from farcall.torch._mending import mend_weights
 from farcall.torch._options import Options
-from farcall.torch._views import View
+from farcall.torch._views import Given, View
 from farcall.torch._weights import Weights
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def backend(
     try:
         _check_inputs(inputs)
         specialize_floats(graph)
-        return CompiledGraph(Captured(graph), inputs, chosen)
+        return CompiledGraph(Captured(graph), inputs, chosen, eager)
     except ModelError as error:
         if chosen.strict:
             raise
@@ -98,7 +99,9 @@ class Built(NamedTuple):
 class CompiledGraph:
     """What Dynamo calls in place of a graph."""
 
-    def __init__(self, captured: Captured, inputs: Sequence[Any], options: Options) -> None:
+    def __init__(
+        self, captured: Captured, inputs: Sequence[Any], options: Options, eager: Callable[..., Any]
+    ) -> None:
         """Export the graph, and build it with the weights that it has now."""
         values = [inputs[place] for place in captured.places]
         self._places, self._names = captured.places, captured.names
@@ -106,18 +109,30 @@ class CompiledGraph:
         self._options = options
         self._lock = threading.Lock()
         self._exported = exported(captured, values)
-        self._built = self._build(Weights.of(captured, values, freeze=options.freeze))
+        self._written, self._eager = written(self._exported), eager
+        self._built = self._build(Weights.of(captured, values, self._written, freeze=options.freeze))
 
-    def __call__(self, *arguments: Any) -> list[Any]:
+    def __call__(self, *arguments: Any) -> Sequence[Any]:
         """The outputs of the graph for its arguments."""
         values = [arguments[place] for place in self._places]
+        if self._written and overlap(values, self._written):
+            outputs: Sequence[Any] = self._eager(*arguments)
+            return outputs
         built = self._built
         if built.weights.stale(values):
             built = self._rebuilt(values)
         fed = (values[index] for index in built.weights.fed)
         results = built.run(*[torch.tensor(value) if isinstance(value, int) else value for value in fed])
+        results = self._write(results, values)
         wholes = [_result(kind, results) for kind in self._wholes]
         return [_output(kind, results, wholes, values) for kind in self._outputs]
+
+    def _write(self, results: Sequence[torch.Tensor], values: Sequence[Any]) -> Sequence[torch.Tensor]:
+        """Give the inputs that the graph writes to their new values; what is left are its own results."""
+        with torch.no_grad():
+            for index, result in zip(self._written, results, strict=False):
+                values[index].copy_(result)
+        return results[len(self._written) :]
 
     def _rebuilt(self, values: Sequence[Any]) -> Built:
         with self._lock:
@@ -134,11 +149,26 @@ class CompiledGraph:
         return Built(weights, _loaded(plan.build(self._options.target), self._options))
 
 
+def written(exported: onnx.ModelProto) -> list[int]:
+    """The inputs that a graph writes to, as its export has noted them."""
+    notes = {item.key: item.value for item in exported.metadata_props}
+    found: list[int] = json.loads(notes.get(WRITTEN, "[]"))
+    return found
+
+
+def overlap(values: Sequence[Any], written: Sequence[int]) -> bool:
+    """Whether an input that is written shares memory with another one: the artifact sees them apart."""
+    owners = [item.untyped_storage().data_ptr() if isinstance(item, torch.Tensor) else 0 for item in values]
+    return any(owners[index] and owners.count(owners[index]) > 1 for index in written)
+
+
 def _output(
     kind: object, results: Sequence[torch.Tensor], wholes: Sequence[torch.Tensor], inputs: Sequence[Any]
 ) -> object:
     if isinstance(kind, Result):
         return _result(kind, results)
+    if isinstance(kind, Given):
+        return inputs[kind.input]
     if isinstance(kind, View):
         base = wholes[kind.base] if kind.base < 0 else inputs[kind.base]
         return kind.of(base, lambda size: size.of(inputs) if isinstance(size, Number) else size)

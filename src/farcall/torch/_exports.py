@@ -18,7 +18,7 @@ from farcall.toolchain._cache import cached, content_key
 if TYPE_CHECKING:
     from farcall.torch._graph import Captured
 
-_FORMAT = 5  # of what is kept: it changes when this room exports an equal graph in another way
+_FORMAT = 7  # of what is kept: it changes when this room exports an equal graph in another way
 
 # The exporter's knowledge of these does not change while the versions stay. The code of other functions may.
 _KNOWN = ("torch", "_operator", "operator", "builtins", "math")

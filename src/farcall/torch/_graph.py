@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,9 +15,15 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from farcall.errors import ModelError
 from farcall.torch._export import exporting, to_onnx
 from farcall.torch._mending import DECOMPOSITIONS, mend_floor_divisions
-from farcall.torch._views import memory, shared, view, with_outputs
+from farcall.torch._views import Given, memory, shared, view, with_outputs
 
 _EXAMPLE = "example_value"  # where Dynamo keeps the fake value of a node
+WRITTEN = (
+    "farcall.written"  # key in an exported model's metadata: the inputs whose new values it returns first
+)
+GRADIENTS = (
+    "gradients are asked for, and artifacts compute none; call the compiled model under torch.no_grad()"
+)
 _SYMBOLIC = torch.SymInt | torch.SymFloat | torch.SymBool
 _STATIC = "_dynamo_static_input_type"  # Dynamo's mark of parameters and buffers
 
@@ -74,7 +81,7 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         names: their names.
         fixed: by position, ints that are constants for Dynamo from now on.
         fakes: what Dynamo knows of them: tensors without data, with symbols as sizes, and symbols.
-        outputs: for each output of the graph: a Result, a View, a Number, or a constant.
+        outputs: for each output of the graph: a Result, a View, an input, a Number, or a constant.
         wholes: the Results that Views are of, beside those that are of inputs.
     """
 
@@ -102,23 +109,26 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         for name, fake in zip(self.names, self.fakes, strict=True):
             _check_input(name, fake)
         self._sources = [self._source(place, value) for place, value in enumerate(values)]
+        self._written: list[int] = []  # inputs; known when the graph was exported once
         self._whole = shared(graph.graph, self.fakes)
         self.outputs = [*self._read_outputs()]
         count = sum(isinstance(kind, Result) for kind in self.outputs)
         wholes = enumerate(node.meta[_EXAMPLE] for node in self._whole.values())
         self.wholes = [Result(count + place, _order(fake)) for place, fake in wholes]
-        if not (count or self.wholes):
-            raise ModelError("it computes no tensor of its own: it returns views of its inputs, or numbers")
         self.graph = with_outputs(graph, [*self._whole.values()])
 
     def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
-        """The outputs of the graph that are tensors."""
+        """The new values of inputs that the graph writes to, and the outputs that are tensors."""
+        inputs = tuple(
+            value.clone() if index in self._written else value for index, value in enumerate(inputs)
+        )
         arguments = [
             self.fixed[place] if source is None else _value(source, inputs)
             for place, source in enumerate(self._sources)
         ]
         found = zip(self.graph(*arguments), (*self.outputs, *self.wholes), strict=True)
-        return tuple(value for value, kind in found if isinstance(kind, Result))
+        results = [value for value, kind in found if isinstance(kind, Result)]
+        return (*(inputs[index] for index in self._written), *results)
 
     def symbolic(self) -> Iterator[Size]:
         """The dims of inputs that vary from call to call."""
@@ -136,20 +146,30 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         """The graph as an ``onnx_ir.Model`` of these inputs, weights too. Its optimizer has not run.
 
         Raises:
-            ModelError: torch cannot export the graph, or the graph writes to one of its inputs.
+            ModelError: torch cannot export the graph, or the graph computes nothing.
         """
         dims: list[Any] = [{} if _is_tensor(value) else torch.export.Dim.DYNAMIC for value in inputs]
         for index, dim in self.symbolic():
             dims[index][dim] = torch.export.Dim.AUTO
         arguments = tuple(value.detach() if _is_tensor(value) else int(value) for value in inputs)
+        shapes = (tuple(dims),) if dims else None
         with torch._guards.tracing(None):  # without Dynamo's context, which has symbols of its own
-            with exporting("torch.export cannot export the graph"):
-                shapes = (tuple(dims),) if dims else None
-                program = torch.export.export(self, arguments, dynamic_shapes=shapes)
-                program = program.run_decompositions(DECOMPOSITIONS)  # shows what is written
-            self._refuse_writes(program.graph_signature)
+            program = self._program(arguments, shapes)
+            if written := self._find_written(program.graph_signature):
+                self._written = written
+                program = self._program(arguments, shapes)
             mend_floor_divisions(program)
-            return to_onnx(program, input_names=self.names, optimize=False)
+            model = to_onnx(program, input_names=self.names, optimize=False)
+            if not model.graph.outputs:
+                raise ModelError("it computes nothing: it returns views of its inputs, or numbers")
+            model.metadata_props[WRITTEN] = json.dumps(written)
+            return model
+
+    def _program(self, arguments: tuple[Any, ...], shapes: Any) -> torch.export.ExportedProgram:
+        """The graph without operators in place; its signature says what it writes to."""
+        with exporting("torch.export cannot export the graph"):
+            program = torch.export.export(self, arguments, dynamic_shapes=shapes)
+            return program.run_decompositions(DECOMPOSITIONS)
 
     def _read_outputs(self) -> Iterator[object]:
         (output,) = self.graph.graph.find_nodes(op="output")
@@ -165,10 +185,7 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
                 yield self._number(number, value.dtype)  # ONNX would compute it in float32
                 continue
             if value.requires_grad:
-                raise ModelError(
-                    "gradients are asked for, and artifacts compute none; "
-                    "call the compiled model under torch.no_grad()"
-                )
+                raise ModelError(GRADIENTS)
             if value.is_complex():
                 raise ModelError(f"output {place} of the graph is complex, which ONNX has no operators for")
             if memory(value) in owned:
@@ -179,7 +196,8 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
                     raise ModelError(
                         f"output {place} of the graph is a view of memory that several inputs share"
                     )
-                yield view(value, index, self.fakes[index], self._read)
+                given = value is self.fakes[index]  # as operators in place return their own input
+                yield Given(index) if given else view(value, index, self.fakes[index], self._read)
             elif memory(value) in wholes:
                 index = [*wholes].index(memory(value)) - len(wholes)
                 yield view(value, index, wholes[memory(value)], self._read)
@@ -212,10 +230,14 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         symbols = {symbol: known[str(symbol)] for symbol in formula.free_symbols}
         return Number(formula, symbols, value.node.pytype, dtype)
 
-    def _refuse_writes(self, signature: torch.export.ExportGraphSignature) -> None:
-        names = dict(zip(signature.user_inputs, self.names, strict=True))
-        for written in (*signature.user_inputs_to_mutate.values(), *signature.buffers_to_mutate.values()):
-            raise ModelError(f"the graph writes to its input `{names.get(written, written)}`")
+    def _find_written(self, signature: torch.export.ExportGraphSignature) -> list[int]:
+        for name in signature.buffers_to_mutate.values():
+            raise ModelError(f"the graph writes to its constant `{name}`")
+        names = [*signature.user_inputs]
+        written = [names.index(name) for name in signature.user_inputs_to_mutate.values()]
+        if any(self.fakes[index].requires_grad for index in written):
+            raise ModelError(GRADIENTS)
+        return written
 
 
 def specialize_floats(graph: torch.fx.GraphModule) -> None:

@@ -18,6 +18,12 @@ from farcall.errors import ModelError
 _EXAMPLE = "example_value"  # where Dynamo keeps the fake value of a node
 
 
+class Given(NamedTuple):
+    """The input with the number ``input`` itself."""
+
+    input: int
+
+
 class View(NamedTuple):
     """A view of a tensor.
 

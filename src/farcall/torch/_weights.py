@@ -51,9 +51,12 @@ class Weights:
         self._changes = changes
 
     @classmethod
-    def of(cls, captured: Captured, values: Sequence[Any], *, freeze: bool) -> Weights:
-        """The parameters and buffers of a graph; none without ``freeze``."""
-        indices = [index for index in range(len(values)) if freeze and captured.is_weight(index)]
+    def of(
+        cls, captured: Captured, values: Sequence[Any], written: Sequence[int], *, freeze: bool
+    ) -> Weights:
+        """The parameters and buffers of a graph that it does not write to; none without ``freeze``."""
+        kept = (index for index in range(len(values)) if freeze and captured.is_weight(index))
+        indices = [index for index in kept if index not in written]
         return cls(values, indices, Counter())
 
     def stale(self, values: Sequence[Any]) -> list[int]:

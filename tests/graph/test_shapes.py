@@ -578,6 +578,10 @@ def test_queries_are_of_as_many_samples_as_keys() -> None:
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     found = [text(dims(value)) for value in load_model(proto).graph.inputs]
     assert found == [("a", "s", 8), ("a", "c", 8), ("a", "c", 8)]
+    proto = text_model("""g (float[a, b, c, 8] x, int64[2, 3] at, float[9, 4] t, float[9, 4] u)
+    => (float[?, ?, ?, ?] y) { y = com.microsoft.RotaryEmbedding (x, at, t, u) }""")
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    assert text(dims(load_model(proto).graph.inputs[0])) == (2, "b", 3, 8)
 
 
 def test_random_numbers_like_a_tensor_have_its_shape() -> None:

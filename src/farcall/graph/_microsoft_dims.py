@@ -28,7 +28,14 @@ def _product(op: NodeView) -> None:
 
 
 def _rotary(op: NodeView) -> None:
-    """A cache has a column for each pair of elements, unless only a part of a head is rotated."""
+    """A cache has a column for each pair of elements, unless only a part of a head is rotated.
+
+    Each row of each sample has its place, which the definition would stretch.
+    """
+    data, places = op.shape(0), op.shape(1)
+    if len(places) == 2:
+        for dim, wanted in zip(places, (data[0], data[-2]), strict=True):
+            op.equate(wanted, dim)
     heads, half = op.attr("num_heads", 0), op.shape(2)[-1]
     if op.attr("rotary_embedding_dim", 0) or not isinstance(half, int):
         return

@@ -81,11 +81,11 @@ def place_of(on: Session | str | None) -> str:
 def identity(backend: Backend) -> str:
     """Which code computes: the versions of farcall and of the backend, its class, name and options."""
     from farcall import __version__
-    from farcall.rpc import Session
 
     kind = type(backend)
+    # Only a session has `device_url`; its own text tells the port, which is another one each time.
     options = sorted(
-        (name, place_of(value) if isinstance(value, Session) else value)
+        (name, place_of(value) if hasattr(value, "device_url") else value)
         for name, value in backend.options.items()
     )
     version = getattr(backend, "version", "")

@@ -1,8 +1,11 @@
-"""Products and convolutions of ResNet over the backends that call libraries, beside c and onnxruntime."""
+"""Products, convolutions and networks over the backends that call libraries, beside c and onnxruntime."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,13 +13,60 @@ import onnxruntime
 from onnx import numpy_helper, parser
 
 import farcall as fc
-from bench.harness import Row, rows
+from bench.harness import Row, blocks, rows, rows_of
+from bench.networks import CASES
 
 BACKENDS = ("blas", "onednn")
+CALLS = 5
+NETWORKS = {  # the ratios to `c` that we allow ourselves
+    "ResNet-50": {"blas": 1.02, "onednn": 0.99},
+    "MobileNetV3": {"blas": 1.02, "onednn": 0.95},
+    "EfficientNet-B0": {"blas": 1.02, "onednn": 1.0},
+    "MLP": {"blas": 1.02, "onednn": 1.1},
+    "MiniLM": {"blas": 1.02, "onednn": 1.0},
+}
 
 
 def run() -> list[Row]:
     """One thread each; the results are compared first."""
+    return [*_parts(), *_networks()]
+
+
+def _networks() -> list[Row]:
+    """Whole networks, beside the backend c alone, by the time of the CPU."""
+    found: list[Row] = []
+    for name, limits in NETWORKS.items():
+        model = CASES[name].model()
+        reference = fc.partition(model, backends=["c"]).build().load()["main"]
+        for backend, limit in limits.items():
+            ours = fc.partition(model, backends=[backend, "c"]).build().load()["main"]
+            for size, make in CASES[name].inputs.items():
+                calls = {"farcall": ours, "farcall over c": reference}
+                contenders = {who: partial(call, *make(), threads=1) for who, call in calls.items()}
+                _compare(*(call() for call in contenders.values()))
+                times = blocks({who: partial(_warm, call) for who, call in contenders.items()}, 15)
+                work = ", ".join(filter(None, (name, size, backend)))
+                found += rows_of(work, times, ratios={"farcall over c": limit})
+    return found
+
+
+def _compare(found: Any, expected: Any) -> None:
+    pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+    for one, other in pairs:
+        wanted = np.from_dlpack(other)
+        np.testing.assert_allclose(np.from_dlpack(one), wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
+
+
+def _warm(call: Callable[[], object]) -> float:
+    """Seconds of a call by the CPU's time, when a first one has its weights in the caches."""
+    call()
+    start = time.process_time()
+    for _ in range(CALLS):
+        call()
+    return (time.process_time() - start) / CALLS
+
+
+def _parts() -> list[Row]:
     found: list[Row] = []
     for work, (text, shape, weights) in _works().items():
         model = _model(text, weights)

@@ -21,8 +21,8 @@ from farcall.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _MODELS = ("build", "explain", "run")
-_SESSIONS = ("run", "call", "ping", "ls", "cp", "sessions")
-_ON = ("run", "ping", "ls", "sessions")  # the others need a place for each use
+_SESSIONS = ("build", "run", "call", "ping", "ls", "cp", "sessions")
+_ON = ("build", "run", "ping", "ls", "sessions")  # the others need a place for each use
 _SHOWING = (
     *_MODELS, "demo", "inspect", "doctor", "call", "ping", "ls", "cp", "cert", "sessions",
     "token create", "token list", "config show", "plugins list", "trace summary",

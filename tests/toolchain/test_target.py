@@ -84,6 +84,9 @@ def test_flags_by_family() -> None:
     dots = Target("aarch64-linux-musl", "armv8.2-a+dotprod")
     assert zig.cpu_flags(dots) == ["-mcpu=generic+v8_2a+dotprod"]
     assert zig.cpu_flags(Target("aarch64-linux-musl", "armv8-a")) == ["-mcpu=generic"]
+    hvx = Target("hexagon-linux-musl", "hexagonv67+hvx")
+    assert zig.link_flags(hvx) == ["-target", "hexagon-linux-musl", "-mcpu=hexagonv67"]
+    assert zig.link_flags(arm) == ["-target", "aarch64-linux-musl"]
     assert Compiler(("gcc",), "gcc", "1").target_flags(v3) == ["-march=x86-64-v3"]
     assert Compiler(("clang",), "clang", "1").target_flags(Target("riscv64-linux-gnu")) == [
         "--target=riscv64-linux-gnu"

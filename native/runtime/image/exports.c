@@ -5,11 +5,11 @@
 #include <string.h>
 #include <strings.h>
 
-#if defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-#endif
-
 #include "runtime/image/image.h"
+
+#if defined(__aarch64__) && defined(__linux__)
+extern unsigned long getauxval(unsigned long type); /* of the C library; its header is one of the system */
+#endif
 
 typedef struct {
   const char* name;

@@ -167,7 +167,7 @@ class _Builder:
             linker = "c++" if "c++" in self.job.languages or not self.job.target else "c"
             compiler = find_compiler(self.target, linker)
             undefined = ["-Wl,-z,undefs"] if compiler.family == "zig" else []  # the runtime supplies TVMFFI*
-            kind = [*compiler.target_flags(self.target), *self.job.link_flags, *undefined]
+            kind = [*compiler.link_flags(self.target), *self.job.link_flags, *undefined]
         if relocatable:
             if len(objects) == 1:
                 shutil.copyfile(objects[0], new)

@@ -239,7 +239,7 @@ def link_shared(
     Raises:
         ToolchainError: the linker failed, for example on an undefined symbol; the message has its output.
     """
-    arguments = [*compiler.target_flags(target), *LINK_FLAGS, *map(str, objects), *flags, "-lm"]
+    arguments = [*compiler.link_flags(target), *LINK_FLAGS, *map(str, objects), *flags, "-lm"]
     arguments += map(str, libraries)
     with linking(compiler, target, progress):
         compiler.run([*arguments, "-o", output.name], output.parent, f"link for {target}")

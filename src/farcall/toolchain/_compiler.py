@@ -44,6 +44,14 @@ class Compiler:
         flags = [f"--target={target.triple}"] if self.family == "clang" and not target.is_host else []
         return [*flags, *self.cpu_flags(target)]
 
+    def link_flags(self, target: Target) -> list[str]:
+        """The flags with which this compiler links for ``target``.
+
+        zig builds its libraries for the CPU that a link names, once for each. All levels share those of the
+        baseline; for Hexagon with HVX, zig cannot build them.
+        """
+        return self.target_flags(target.baseline if self.family == "zig" else target)
+
     def cpu_flags(self, target: Target) -> list[str]:
         """The flags that choose the CPU level of ``target``; empty if it names none."""
         if not target.cpu:
@@ -99,7 +107,8 @@ class Compiler:
         if self.family != "zig":
             return None
         folder = Path(_environment(self.family)["ZIG_GLOBAL_CACHE_DIR"])
-        return folder / f"farcall-linked-{content_key((*self.command, self.version, str(target)))[:32]}"
+        key = content_key((*self.command, self.version, str(target.baseline)))
+        return folder / f"farcall-linked-{key[:32]}"
 
     def run(self, arguments: Sequence[str], cwd: Path, what: str) -> str:
         """Run the compiler and return its output.

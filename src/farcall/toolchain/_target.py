@@ -70,6 +70,11 @@ class Target:
         return self.triple.split("-")[2]
 
     @property
+    def baseline(self) -> Target:
+        """The same machine without a CPU level of its own."""
+        return Target(self.triple, _DEFAULT_CPU.get(self.arch, ""))
+
+    @property
     def big_endian(self) -> bool:
         """Whether the most significant byte of a number comes first."""
         return self.arch in _BIG_ENDIAN

@@ -93,11 +93,7 @@ static void raise_text(const char* kind, TVMFFIByteArray message) {
   TVMFFIByteArray none = {"", 0};
   if (points_at_slot((TVMFFIByteArray){kind, strlen(kind)})) return;
   TVMFFIObject* error = fc_error_new((TVMFFIByteArray){kind, strlen(kind)}, message, none, NULL, NULL);
-  if (error) {
-    fc_error_raise(error);
-  } else {
-    fc_error_no_memory();
-  }
+  error ? fc_error_raise(error) : fc_error_no_memory();
 }
 
 void fc_error_set(const char* kind, const char* message) {
@@ -125,11 +121,8 @@ int fc_registration_failed(void) {
   }
   TVMFFIObject* error = fc_thread.error;
   fc_thread.error = NULL;
-  if (!fc_thread.load_error) {
-    fc_thread.load_error = error;
-  } else if (error) {
-    fc_decref(error);
-  }
+  if (fc_thread.load_error && error) fc_decref(error);
+  if (!fc_thread.load_error) fc_thread.load_error = error;
   return 0;
 }
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from farcall._logs import Log
 from farcall.artifact._arguments import made_up
-from farcall.artifact._figures import Figures, identity, key_of, place_of
+from farcall.artifact._figures import Figures, check_measuring, identity, key_of, place_of
 from farcall.errors import (
     ConnectError,
     ConnectionLostError,
@@ -89,10 +89,7 @@ def measured(
     Raises:
         UsageError: ``gain`` is not from 0 to 1, ``on`` is no session, or ``budget_s`` is no number.
     """
-    if on is not None and not hasattr(on, "route"):
-        raise UsageError(f"on: expected a Session, such as farcall.connect(url), got {on!r}")
-    if not isinstance(budget_s, Real) or not budget_s >= 0:
-        raise UsageError(f"budget_s: expected seconds, 0 or more, got {budget_s!r}")
+    check_measuring(on, budget_s)
     if not 0 <= gain < 1:
         raise UsageError(
             f"gain: expected a part of the time, from 0 to less than 1, such as 0.05, got {gain!r}"

@@ -17,6 +17,8 @@ from farcall.artifact import _levels, inspect
 from farcall.toolchain import Target, find_compiler
 from farcall.toolchain._build import include_dir
 
+from ..parsed import parsed
+
 TARGET = "aarch64-linux-musl"
 LEVELS = ("armv8-a", "armv8.2-a+dotprod")
 # Products of bytes, whose left operand is unsigned, and signed.
@@ -40,15 +42,7 @@ pytestmark = pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="ne
 
 @pytest.fixture(scope="module")
 def model() -> onnx.ModelProto:
-    made = parser.parse_model(MODEL)
-    rng = np.random.default_rng(3)
-    for item in made.graph.value_info:
-        shape = [dim.dim_value for dim in item.type.tensor_type.shape.dim]
-        is_float = item.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-        data = rng.standard_normal(shape).astype("f4") if is_float else rng.integers(-128, 128, shape, "i1")
-        made.graph.initializer.append(onnx.numpy_helper.from_array(data, item.name))
-    del made.graph.value_info[:]
-    return made
+    return parsed(MODEL)
 
 
 @pytest.fixture(scope="module")

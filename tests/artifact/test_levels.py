@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import farcall as fc
@@ -23,6 +22,8 @@ from farcall.cli.inspect import command as inspect_command
 from farcall.toolchain import Target, find_compiler
 from farcall.toolchain._build import include_dir
 from farcall.toolchain._target import cpu_level, host_cpu_flags
+
+from ..parsed import parsed
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
 
@@ -56,14 +57,7 @@ np.savez(sys.argv[3], *fc.load_module(sys.argv[1])["main"](*(given[name] for nam
 
 @pytest.fixture(scope="module")
 def model() -> onnx.ModelProto:
-    made = parser.parse_model(MODEL)
-    rng = np.random.default_rng(3)
-    for item in made.graph.value_info:
-        shape = [dim.dim_value for dim in item.type.tensor_type.shape.dim]
-        data = rng.standard_normal(shape).astype(np.float32)
-        made.graph.initializer.append(onnx.numpy_helper.from_array(data, item.name))
-    del made.graph.value_info[:]
-    return made
+    return parsed(MODEL)
 
 
 @pytest.fixture(scope="module")

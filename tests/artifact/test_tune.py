@@ -111,6 +111,35 @@ def test_another_machine_needs_a_session(tmp_path: Path) -> None:
         plan.build("s390x-linux-musl", tune=True, figures=tmp_path / "figures.json")
 
 
+def test_what_says_how_to_tune_needs_tune(tmp_path: Path) -> None:
+    plan = fc.partition(model(), [Counted()])
+    with pytest.raises(UsageError, match=r"^figures=...: says how to tune; pass tune=True, too, or leave it"):
+        plan.build(figures=tmp_path / "figures.json")
+    with pytest.raises(
+        UsageError, match=r"^on: expected a Session, such as farcall.connect\(url\), got 'tcp:"
+    ):
+        plan.build(tune=True, on="tcp://127.0.0.1:1")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^budget_s: expected seconds, 0 or more, got -1"):
+        plan.build(tune=True, budget_s=-1)
+
+
+def test_another_number_of_threads_is_measured_again(tmp_path: Path) -> None:
+    built(tmp_path / "figures.json")
+    backend = Counted()
+    with fc.use_threads(7):
+        built(tmp_path / "figures.json", backend)
+    assert set(backend.measured) == set(NANOSECONDS)
+
+
+def test_regions_behind_open_sessions_are_loaded_there(tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["": 20]> g (float[1] x) => (float[1] z) { y = Neg(x) z = Abs(y) }'
+    with Server() as server, fc.connect(server.url) as session:
+        far = fc.backend("remote", on=session, operators=["Abs"])
+        plan = fc.partition(onnx.parser.parse_model(text), [Counted(), far])
+        main = plan.build(tune=True, figures=tmp_path / "figures.json").load()["main"]
+        assert main(np.zeros(1, np.float32))[0] == NANOSECONDS["clever"]
+
+
 def test_inputs_must_be_of_the_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the model has no input `q`; it has x"):
         built(tmp_path / "figures.json", inputs={"q": np.zeros(1)})

@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import parser
 
 import farcall as fc
 from farcall.cli.run import command
+
+from ..parsed import parsed
 
 COUNTS = (2, 3, 7)
 
@@ -79,14 +80,7 @@ PLANES = """p (float[b, 8, h, 75] x, float[b, 777, 65] rows, int64[b, 300] at)
 
 def with_weights(text: str, seed: int = 0) -> onnx.ModelProto:
     """The model, whose initializers get random values."""
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}')
-    rng = np.random.default_rng(seed)
-    for item in model.graph.value_info:
-        shape = [dim.dim_value for dim in item.type.tensor_type.shape.dim]
-        data = rng.standard_normal(shape).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(data, item.name))
-    del model.graph.value_info[:]
-    return model
+    return parsed(f'<ir_version: 10, opset_import: ["" : 22]> {text}', seed)
 
 
 @pytest.fixture(scope="module")

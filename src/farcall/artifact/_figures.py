@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farcall._files import unusable, write_beside
+from farcall.errors import UsageError
 from farcall.toolchain._cache import user_cache
 
 if TYPE_CHECKING:
@@ -69,6 +71,18 @@ class Figures:
 def key_of(*texts: str) -> str:
     """The key of what these texts describe."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
+
+
+def check_measuring(on: object, budget_s: object) -> None:
+    """Check what a user says about measurements.
+
+    Raises:
+        UsageError: ``on`` is no session, or ``budget_s`` is no number of seconds.
+    """
+    if on is not None and not hasattr(on, "route"):
+        raise UsageError(f"on: expected a Session, such as farcall.connect(url), got {on!r}")
+    if not isinstance(budget_s, Real) or not float(budget_s) >= 0:
+        raise UsageError(f"budget_s: expected seconds, 0 or more, got {budget_s!r}")
 
 
 def place_of(on: Session | str | None) -> str:

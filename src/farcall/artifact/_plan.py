@@ -205,12 +205,18 @@ class Plan:
             ModelError: a size cannot be computed from the inputs before the model runs.
             UsageError: ``link`` is neither, ``name`` is no part of a C name, no backend names a device,
                 ``late_bytes`` is negative, or a temporary file cannot be written. With ``tune``: the target
-                is another machine, and there is no session; ``inputs`` does not fit the model.
+                is another machine, and there is no session; ``inputs`` does not fit the model; ``on`` is no
+                session. Without it: what only ``tune`` needs is given.
         """
         from farcall.artifact._build import build
+        from farcall.artifact._figures import check_measuring
         from farcall.artifact._places import for_devices, sessions
         from farcall.toolchain import Target
 
+        check_measuring(on, budget_s)
+        about = {"on": on, "inputs": inputs, "figures": figures}
+        if not tune and (given := [name for name, value in about.items() if value is not None]):
+            raise UsageError(f"{given[0]}=...: says how to tune; pass tune=True, too, or leave it out")
         there = Target.parse(target or (on.target if on is not None else None))
         plan = Plan(self._partition, for_devices(self._backends, devices or {}), self._model)
         if tune:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farcall._core import set_threads
 from farcall._progress import Phase
 from farcall._texts import count
 from farcall.artifact._arguments import made_up
@@ -23,7 +24,6 @@ from farcall.artifact._figures import Figures, identity, key_of, place_of
 from farcall.artifact._generate import generate
 from farcall.backends.base import Choice, RegionCode
 from farcall.errors import UsageError
-from farcall.library import load_module
 from farcall.library._step_times import step_times, steps_of
 from farcall.toolchain import Target
 
@@ -132,10 +132,13 @@ class _Tuner:
     def _key(self, problem: tuple[str, str], way: str) -> str:
         backend, text = problem
         where = place_of(self._how.on)
+        threads = "" if self._how.on is not None else f"{_threads()} threads"
         sizes = sorted(
             f"{name}{list(getattr(value, 'shape', ()))}" for name, value in self._arguments.items()
         )
-        return key_of(where, str(self._target), *sizes, identity(self._plan.backends[backend]), text, way)
+        return key_of(
+            where, threads, str(self._target), *sizes, identity(self._plan.backends[backend]), text, way
+        )
 
     def _with(self, ways: _Ways) -> Plan:
         """The plan whose backends take these ways."""
@@ -155,10 +158,9 @@ class _Tuner:
         if start + self._longest >= self._end:
             return
         with tempfile.TemporaryDirectory(prefix="farcall-tune-") as folder:
-            path = Path(folder) / "model.so"
             artifact = self._with(ways).build(self._target, profile=True)
-            artifact.save(path)
-            module = self._loaded(path)
+            on = self._how.on
+            module: Any = on.load_module(artifact.save(Path(folder) / "model.so")) if on else artifact.load()
             arguments = {name: self._there(value) for name, value in self._arguments.items()}
             took = _times(module, artifact.manifest, lambda: module["main"](**arguments))
         for backend, problem, way, seconds in took:
@@ -166,12 +168,16 @@ class _Tuner:
         self._figures.write()
         self._longest = max(self._longest, self._how.clock() - start)
 
-    def _loaded(self, path: Path) -> Any:
-        return load_module(path) if self._how.on is None else self._how.on.load_module(path)
-
     def _there(self, value: Any) -> Any:
         on = self._how.on
-        return on.tensor(value) if on is not None and hasattr(value, "dtype") else value
+        return on.tensor(value) if on and hasattr(value, "dtype") else value
+
+
+def _threads() -> int | str:
+    """On how many threads calls of this thread compute; those of a server are its own."""
+    set_here = set_threads(None)
+    set_threads(set_here)
+    return set_here or os.environ.get("FARCALL_THREADS", "") or len(os.sched_getaffinity(0))
 
 
 def _times(

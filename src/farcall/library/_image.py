@@ -15,6 +15,7 @@ from farcall.toolchain import Target, native_dir
 
 _LISTED = 8
 _EXPORT = re.compile(r"^FC_IMAGE_EXPORT\((\w+)\)$", re.MULTILINE)
+_CONDITIONAL = re.compile(r"^#if .*?^#endif$", re.MULTILINE | re.DOTALL)  # what some machines lack
 _THREAD_LOCAL = {".tdata", ".tbss"}
 
 
@@ -22,7 +23,7 @@ _THREAD_LOCAL = {".tdata", ".tbss"}
 def image_exports() -> frozenset[str]:
     """The functions that a loader of images exports to them."""
     text = (native_dir() / "runtime" / "image" / "exports.inc").read_text(encoding="utf-8")
-    return frozenset(_EXPORT.findall(text))
+    return frozenset(_EXPORT.findall(_CONDITIONAL.sub("", text)))
 
 
 def missing_exports(elf: Elf) -> list[str]:

@@ -64,6 +64,7 @@ class BlasBackend(CBackendKit):
 
     def check(self, node: ir.Node) -> str | None:
         from farcall.backends.c._check import reason
+        from farcall.backends.c._node import int_attr, operand
 
         if node.domain not in ("", "ai.onnx") or node.op_type not in _OPERATORS:
             return f"only {', '.join(_OPERATORS)}"
@@ -75,7 +76,7 @@ class BlasBackend(CBackendKit):
             return self._product_refusal(node)
         if not self.options["convolutions"]:
             return "`c` computes convolutions faster; the option convolutions=True takes them"
-        filters, group = dims(node.inputs[1])[0], node.attributes.get_int("group", 1)  # type: ignore[arg-type]
+        filters, group = dims(operand(node, 1))[0], int_attr(node, "group", 1)
         if filters == group > 1:
             return "one filter a group: no matrix product"
         if len(dims(node.outputs[0])) > 5:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from farcall.backends.c._node import int_attr
+from farcall.backends._ctext import itemsize
+from farcall.backends.c._node import int_attr, operand
 from farcall.graph.dims import dims, product
 
 _NARROW = 16  # bytes of a row of the result; the library then reads the left operand once
@@ -18,7 +19,7 @@ _ROWS, _INNER = 32, 1024
 
 def is_faster(node: ir.Node) -> bool:
     """Whether OpenBLAS computes a MatMul or Gemm faster; sizes that are not known may be small."""
-    left, right = (dims(value) for value in node.inputs[:2])  # type: ignore[arg-type]
+    left, right = dims(operand(node, 0)), dims(operand(node, 1))
     if node.op_type == "Gemm":
         if _is_turned(node):
             return True
@@ -32,7 +33,7 @@ def is_faster(node: ir.Node) -> bool:
             rows = product(left[:-1])
     if not isinstance(columns, int):
         return False
-    if columns * node.outputs[0].dtype.itemsize <= _NARROW:  # type: ignore[union-attr]
+    if columns * itemsize(node.outputs[0].dtype) <= _NARROW:
         return True
     return isinstance(rows, int) and rows >= _ROWS and isinstance(inner, int) and inner >= _INNER
 

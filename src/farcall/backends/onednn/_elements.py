@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._node import float_attr, has_input, int_attr, normalize_axis, opset, str_attr
+from farcall.backends.c._node import (
+    constant_operand,
+    float_attr,
+    has_input,
+    int_attr,
+    normalize_axis,
+    operand,
+    opset,
+    str_attr,
+)
 from farcall.backends.onednn._table import (
     MEAN,
     SCALE,
@@ -40,7 +47,7 @@ ELEMENTWISE = {
 }
 _GELU_TANH = 0x2B
 BINARY = {"Add": 0x1FFF0, "Mul": 0x1FFF1, "Max": 0x1FFF2, "Min": 0x1FFF3, "Div": 0x1FFF4, "Sub": 0x1FFF5}
-_COMMUTATIVE = ("Add", "Mul", "Max", "Min")
+COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 
 
 def elementwise_refusal(node: ir.Node) -> str | None:
@@ -79,12 +86,8 @@ def _limits(node: ir.Node) -> tuple[float, float]:
     limits = [float_attr(node, "min", -most), float_attr(node, "max", most)]
     for place in (1, 2):
         if has_input(node, place):
-            limits[place - 1] = float(_data(node.inputs[place]).reshape(()))
+            limits[place - 1] = float(constant_operand(node, place).reshape(()))
     return limits[0], limits[1]
-
-
-def _data(value: ir.Value | None) -> np.ndarray[Any, Any]:
-    return value.const_value.numpy()  # type: ignore[union-attr]
 
 
 def elementwise(source: ir.Value, target: ir.Value, after: After) -> Operator:
@@ -101,13 +104,11 @@ def elementwise(source: ir.Value, target: ir.Value, after: After) -> Operator:
 
 def operands_of(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
     """The operand of a binary operator that has the result's shape, and the other one."""
-    left, right = node.inputs[0], node.inputs[1]
+    left, right = operand(node, 0), operand(node, 1)
     sizes = dims(node.outputs[0])
-    ways = [(left, right), (right, left)] if node.op_type in _COMMUTATIVE else [(left, right)]
+    ways = [(left, right), (right, left)] if node.op_type in COMMUTATIVE else [(left, right)]
     for full, other in ways:
-        if full is None or other is None or full.const_value is not None:
-            continue
-        if is_shape(full, sizes) and _fits(other, sizes):
+        if full.const_value is None and is_shape(full, sizes) and _fits(other, sizes):
             return full, other
     return None
 
@@ -171,7 +172,7 @@ def softmax_refusal(node: ir.Node) -> str | None:
 
 def softmax(node: ir.Node) -> Operator:
     """The primitive of a Softmax."""
-    source: ir.Value = node.inputs[0]  # type: ignore[assignment]
+    source = operand(node, 0)
     axis = normalize_axis(int_attr(node, "axis", -1), len(dims(source)))
     made = Operator("SOFTMAX", [whole(SOURCE, source, "KEPT")], whole(TARGET, node.outputs[0], "LIKE_SOURCE"))
     made.axis = axis
@@ -183,19 +184,19 @@ def layer_refusal(node: ir.Node) -> str | None:
     if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
         return "only the normalized tensor, without mean and deviation"
     axis = _layer_axis(node)
-    inner = product(dims(node.inputs[0])[axis:])  # type: ignore[arg-type]
+    inner = product(dims(operand(node, 0))[axis:])
     if not all(same(product(dims(value)), inner) for value in node.inputs[1:] if value is not None):
         return "only a scale and a bias for each element"
     return None
 
 
 def _layer_axis(node: ir.Node) -> int:
-    return normalize_axis(int_attr(node, "axis", -1), len(dims(node.inputs[0])))  # type: ignore[arg-type]
+    return normalize_axis(int_attr(node, "axis", -1), len(dims(operand(node, 0))))
 
 
 def layer_normalization(node: ir.Node) -> Operator:
     """The primitive of a LayerNormalization, over the columns of a matrix."""
-    source: ir.Value = node.inputs[0]  # type: ignore[assignment]
+    source = operand(node, 0)
     sizes, axis = dims(source), _layer_axis(node)
     matrix = (product(sizes[:axis]), product(sizes[axis:]))
     operands = [viewed(SOURCE, source, matrix)]
@@ -210,14 +211,14 @@ def batch_refusal(node: ir.Node) -> str | None:
     """Why a BatchNormalization is not taken, or None."""
     if int_attr(node, "training_mode", 0) or any(value.uses() for value in node.outputs[1:]):
         return "only inference"
-    return "only two dims or more" if len(dims(node.inputs[0])) < 2 else None  # type: ignore[arg-type]
+    return "only two dims or more" if len(dims(operand(node, 0))) < 2 else None
 
 
 def batch_normalization(node: ir.Node) -> Operator:
     """The primitive of a BatchNormalization."""
-    source, *others = node.inputs
-    operands = [whole(SOURCE, source, "KEPT")]  # type: ignore[arg-type]
-    for what, value in zip((SCALE, SHIFT, MEAN, VARIANCE), others, strict=True):
-        operands.append(viewed(what, value, dims(value)))  # type: ignore[arg-type]
+    operands = [whole(SOURCE, operand(node, 0), "KEPT")]
+    for place, what in enumerate((SCALE, SHIFT, MEAN, VARIANCE), 1):
+        value = operand(node, place)
+        operands.append(viewed(what, value, dims(value)))
     target = whole(TARGET, node.outputs[0], "LIKE_SOURCE")
     return Operator("BATCH_NORMALIZATION", operands, target, alpha=float_attr(node, "epsilon", 1e-5))

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
 
+from farcall.backends.c._node import operand
 from farcall.backends.onednn import _elements, _products, _tiles, _windows
 from farcall.backends.onednn._table import BIAS, MOST_AFTERS, SUM, After, Operand, Operator, viewed, whole
 from farcall.graph.dims import dims, product, same
@@ -17,7 +18,6 @@ from farcall.graph.dims import dims, product, same
 _LIGHT = ("ELEMENTWISE", "BINARY")
 _EXTENDED = ("CONVOLUTION", "DECONVOLUTION", "PRODUCT")
 _PIXELS = 56 * 56  # of a result that does not stay in the second-level cache
-_NONCOMMUTATIVE = ("Sub", "Div")
 
 
 def operators(
@@ -84,7 +84,7 @@ class _Fusion:
 
     def _reads(self, node: ir.Node) -> Iterable[ir.Value]:
         if node in self._sigmoids:
-            return [self._sigmoids[node].inputs[0]]  # type: ignore[list-item]
+            return [operand(self._sigmoids[node], 0)]
         return [value for value in node.inputs if value is not None]
 
     def run(self) -> list[tuple[Operator, list[ir.Node]]]:
@@ -96,7 +96,7 @@ class _Fusion:
 
     def _alone(self, node: ir.Node) -> Operator:
         if node in self._sigmoids:
-            source: ir.Value = self._sigmoids[node].inputs[0]  # type: ignore[assignment]
+            source = operand(self._sigmoids[node], 0)
             return _elements.elementwise(source, node.outputs[0], self._activation(node))
         if self._has_tiles and _tiles.pays(node):
             return _tiles.convolution(node)
@@ -125,15 +125,15 @@ class _Fusion:
             return self._take_in(node, source, before, self._activation(node))
         if node.op_type not in _elements.BINARY:
             return False
-        left, right = node.inputs[:2]
-        ways = [(left, right)] if node.op_type in _NONCOMMUTATIVE else [(left, right), (right, left)]
+        left, right = operand(node, 0), operand(node, 1)
+        ways = [(left, right), (right, left)] if node.op_type in _elements.COMMUTATIVE else [(left, right)]
         order = list(self._made)
         ways = [way for way in ways if self._open(way[0]) is not None]
-        for value, other in sorted(ways, key=lambda way: -order.index(way[0])):  # type: ignore[arg-type]
-            operator = self._open(value)
-            after = self._after(node, value, other, operator)  # type: ignore[arg-type]
+        for value, other in sorted(ways, key=lambda way: -order.index(way[0])):
+            before, _ = self._made[value]
+            after = self._after(node, value, other, before)
             if after is not None:
-                return self._take_in(node, value, operator, after)  # type: ignore[arg-type]
+                return self._take_in(node, value, before, after)
         return False
 
     def _open(self, value: ir.Value | None) -> Operator | None:
@@ -214,14 +214,15 @@ def _swishes(nodes: Sequence[ir.Node], outputs: Container[ir.Value]) -> dict[ir.
     for node in nodes:
         if node.op_type != "Mul":
             continue
-        for value, other in (tuple(node.inputs), tuple(reversed(node.inputs))):
-            before = value.producer() if value is not None else None
+        left, right = operand(node, 0), operand(node, 1)
+        for value, other in ((left, right), (right, left)):
+            before = value.producer()
             if (
                 before in known
                 and before is not None
                 and before.op_type == "Sigmoid"
                 and before.inputs[0] is other
-                and len(value.uses()) == 1  # type: ignore[union-attr]
+                and len(value.uses()) == 1
                 and value not in outputs
             ):
                 found[node] = before
@@ -242,5 +243,5 @@ def operator(node: ir.Node) -> Operator:
     if node.op_type in _elements.BINARY:
         return _elements.binary(node)
     if node.op_type in _elements.ELEMENTWISE:
-        return _elements.elementwise(node.inputs[0], node.outputs[0], _elements.activation(node))  # type: ignore[arg-type]
+        return _elements.elementwise(operand(node, 0), node.outputs[0], _elements.activation(node))
     return _windows.windowed(node)

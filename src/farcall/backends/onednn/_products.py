@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._node import float_attr, has_input, int_attr
+from farcall.backends.c._node import float_attr, has_input, int_attr, operand
 from farcall.backends.onednn._elements import LINEAR, broadcast
 from farcall.backends.onednn._table import BIAS, SOURCE, TARGET, WEIGHTS, After, Operator, fixed, viewed
 from farcall.graph.dims import Dim, dims, product
@@ -16,7 +16,7 @@ _ADD = 0x1FFF0
 def refusal(node: ir.Node) -> str | None:
     """Why a product is not taken, or None."""
     if node.op_type == "Gemm" and has_input(node, 2):
-        value: ir.Value = node.inputs[2]  # type: ignore[assignment]
+        value = operand(node, 2)
         if value.const_value is None and float_attr(node, "beta", 1) != 1:
             return "beta of a sum that is not constant"
         if broadcast(value, dims(node.outputs[0])) is None:
@@ -30,8 +30,8 @@ def product_of(node: ir.Node) -> Operator:
 
 
 def _matmul(node: ir.Node) -> Operator:
-    left, right = node.inputs[:2]
-    a, b = list(dims(left)), list(dims(right))  # type: ignore[arg-type]
+    left, right = operand(node, 0), operand(node, 1)
+    a, b = list(dims(left)), list(dims(right))
     a = [1, *a] if len(a) == 1 else a
     b = [*b, 1] if len(b) == 1 else b
     if product(b[:-2]) == 1:  # one product of all rows
@@ -41,20 +41,20 @@ def _matmul(node: ir.Node) -> Operator:
     outer: list[Dim] = [x if x != 1 else y for x, y in zip(a[:-2], b[:-2], strict=True)]
     return Operator(
         "PRODUCT",
-        [viewed(SOURCE, left, a), viewed(WEIGHTS, right, b, layout=_layout(right))],  # type: ignore[arg-type]
+        [viewed(SOURCE, left, a), viewed(WEIGHTS, right, b, layout=_layout(right))],
         viewed(TARGET, node.outputs[0], (*outer, a[-2], b[-1])),
     )
 
 
-def _layout(weights: ir.Value | None) -> str:
+def _layout(weights: ir.Value) -> str:
     """Constant weights are reordered once; others would be in each call."""
-    return "PREFERRED" if weights is not None and weights.const_value is not None else "STRIDED"
+    return "PREFERRED" if weights.const_value is not None else "STRIDED"
 
 
 def _gemm(node: ir.Node) -> Operator:
-    left, right = node.inputs[0], node.inputs[1]
-    source = viewed(SOURCE, left, dims(left), _order(node, "transA"))  # type: ignore[arg-type]
-    weights = viewed(WEIGHTS, right, dims(right), _order(node, "transB"), _layout_of_gemm(node))  # type: ignore[arg-type]
+    left, right = operand(node, 0), operand(node, 1)
+    source = viewed(SOURCE, left, dims(left), _order(node, "transA"))
+    weights = viewed(WEIGHTS, right, dims(right), _order(node, "transB"), _layout(right))
     made = Operator("PRODUCT", [source, weights], viewed(TARGET, node.outputs[0], dims(node.outputs[0])))
     alpha = float_attr(node, "alpha", 1)
     if isinstance(weights.value, np.ndarray):
@@ -70,13 +70,9 @@ def _order(node: ir.Node, name: str) -> tuple[int, int]:
     return (1, 0) if int_attr(node, name, 0) else (0, 1)
 
 
-def _layout_of_gemm(node: ir.Node) -> str:
-    return _layout(node.inputs[1])
-
-
 def _add(node: ir.Node, made: Operator) -> None:
     """Add the third operand of a Gemm: a constant row as the primitive's bias."""
-    value: ir.Value = node.inputs[2]  # type: ignore[assignment]
+    value = operand(node, 2)
     sizes = dims(node.outputs[0])
     if value.const_value is None:
         made.append(After(_ADD, operand=broadcast(value, sizes)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._node import has_input, int_attr
+from farcall.backends.c._node import constant_operand, has_input, int_attr, operand
 from farcall.backends.c._window import axes_of
 from farcall.backends.c._winograd_text import Tile
 from farcall.backends.onednn._table import BIAS, SOURCE, TARGET, WEIGHTS, Operator, fixed, whole
@@ -26,8 +26,8 @@ def pays(node: ir.Node) -> bool:
         value is not None and value.const_value is None for value in node.inputs[1:]
     ):
         return False
-    filters, channels, *taps = dims(node.inputs[1])  # type: ignore[arg-type]
-    sizes = (filters, channels, *dims(node.inputs[0])[2:], *dims(node.outputs[0])[2:])  # type: ignore[arg-type]
+    filters, channels, *taps = dims(operand(node, 1))
+    sizes = (filters, channels, *dims(operand(node, 0))[2:], *dims(node.outputs[0])[2:])
     if (
         taps != [3, 3]
         or int_attr(node, "group", 1) != 1
@@ -45,10 +45,10 @@ def convolution(node: ir.Node) -> Operator:
     """The operator of a convolution by tiles."""
     across = [int(size) for size in dims(node.outputs[0])[2:]]
     tile = Tile(4 if np.prod([-(-size // 4) for size in across]) >= _FEW else 2)
-    data = node.inputs[1].const_value.numpy()  # type: ignore[union-attr]
+    data = constant_operand(node, 1)
     weights = np.empty((tile.products, *data.shape[:2]), np.float32)
     tile.transform(data.reshape(*data.shape[:2], 9), weights)
-    source: ir.Value = node.inputs[0]  # type: ignore[assignment]
+    source = operand(node, 0)
     made = Operator(
         "WINOGRAD",
         [whole(SOURCE, source, "CHANNELS_LAST"), fixed(WEIGHTS, weights.transpose(0, 2, 1), "PREFERRED")],
@@ -57,5 +57,5 @@ def convolution(node: ir.Node) -> Operator:
         window=[axis.begin for axis in axes_of(node, [3, 3])],
     )
     if has_input(node, 2):
-        made.operands.append(fixed(BIAS, node.inputs[2].const_value.numpy()))  # type: ignore[union-attr]
+        made.operands.append(fixed(BIAS, constant_operand(node, 2)))
     return made

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from farcall.backends.c._node import Unsupported, has_input, int_attr, ints_attr, str_attr
+from farcall.backends.c._node import (
+    Unsupported,
+    constant_operand,
+    has_input,
+    int_attr,
+    ints_attr,
+    operand,
+    str_attr,
+)
 from farcall.backends.c._window import Axis, axes_of
 from farcall.backends.onednn._table import BIAS, SOURCE, TARGET, WEIGHTS, Operator, fixed, viewed, whole
 from farcall.graph.dims import Dim, dims
@@ -15,11 +23,11 @@ _INCLUDING, _EXCLUDING = 0x2FF, 0x3FF  # the two averages: with the padding, wit
 
 def refusal(node: ir.Node) -> str | None:
     """Why a convolution or pool is not taken, or None."""
-    if not 3 <= len(dims(node.inputs[0])) <= 5:  # type: ignore[arg-type]
+    if not 3 <= len(dims(operand(node, 0))) <= 5:
         return "only one to three spatial dims"
     match node.op_type:
         case "Conv" | "ConvTranspose":
-            if not all(isinstance(size, int) and size for size in dims(node.inputs[1])):  # type: ignore[arg-type]
+            if not all(isinstance(size, int) and size for size in dims(operand(node, 1))):
                 return "only weights of known sizes, with elements"
             if node.op_type == "ConvTranspose":
                 return _transposed_refusal(node)
@@ -41,7 +49,7 @@ def _mean_refusal(node: ir.Node) -> str | None:
         if given is None or given.const_value is None:
             return "only constant axes"
         axes = [int(axis) for axis in given.const_value.numpy().reshape(-1)]
-    rank = len(dims(node.inputs[0]))  # type: ignore[arg-type]
+    rank = len(dims(operand(node, 0)))
     if sorted(axis % rank for axis in axes) != list(range(2, rank)) or not int_attr(node, "keepdims", 1):
         return "only a mean over all spatial axes, with keepdims"
     return None
@@ -58,7 +66,7 @@ def windowed(node: ir.Node) -> Operator:
 
 
 def _convolution(node: ir.Node) -> Operator:
-    weights: ir.Value = node.inputs[1]  # type: ignore[assignment]
+    weights = operand(node, 1)
     filters, *rest = dims(weights)
     axes = axes_of(node, rest[1:])
     group = int_attr(node, "group", 1)
@@ -67,7 +75,7 @@ def _convolution(node: ir.Node) -> Operator:
     seen = [group, filters // group, *rest] if group > 1 else [filters, *rest]
     made = Operator(
         "CONVOLUTION",
-        [whole(SOURCE, _source(node), "PREFERRED"), viewed(WEIGHTS, weights, seen, layout="PREFERRED")],
+        [whole(SOURCE, operand(node, 0), "PREFERRED"), viewed(WEIGHTS, weights, seen, layout="PREFERRED")],
         whole(TARGET, node.outputs[0], "PREFERRED"),
         window=_window(axes),
     )
@@ -77,28 +85,23 @@ def _convolution(node: ir.Node) -> Operator:
 
 def _product(node: ir.Node) -> Operator:
     """A convolution of one pixel, as behind a global pool, is a product of a row for each image."""
-    weights: ir.Value = node.inputs[1]  # type: ignore[assignment]
-    filters, channels = (int(size) for size in dims(weights)[:2])
-    images = dims(_source(node))[0]
-    turned = weights.const_value.numpy().reshape(filters, channels).T  # type: ignore[union-attr]
+    filters, channels = (int(size) for size in dims(operand(node, 1))[:2])
+    images = dims(operand(node, 0))[0]
+    turned = constant_operand(node, 1).reshape(filters, channels).T
     made = Operator(
         "PRODUCT",
-        [viewed(SOURCE, _source(node), (images, channels)), fixed(WEIGHTS, turned, "PREFERRED")],
+        [viewed(SOURCE, operand(node, 0), (images, channels)), fixed(WEIGHTS, turned, "PREFERRED")],
         viewed(TARGET, node.outputs[0], (images, filters)),
     )
     if has_input(node, 2):
-        bias: ir.Value = node.inputs[2]  # type: ignore[assignment]
+        bias = operand(node, 2)
         made.operands.append(viewed(BIAS, bias, (1, filters)))
     return made
 
 
-def _source(node: ir.Node) -> ir.Value:
-    return node.inputs[0]  # type: ignore[return-value]
-
-
 def _add_bias(node: ir.Node, made: Operator) -> None:
     if has_input(node, 2):
-        bias: ir.Value = node.inputs[2]  # type: ignore[assignment]
+        bias = operand(node, 2)
         made.operands.append(viewed(BIAS, bias, dims(bias)))
 
 
@@ -125,8 +128,8 @@ def _transposed_refusal(node: ir.Node) -> str | None:
 
 def _transposed_axes(node: ir.Node) -> list[Axis]:
     """The axes: a window of the result for each element of the source."""
-    sizes, outs = dims(_source(node))[2:], dims(node.outputs[0])[2:]
-    taps: list[int] = [int(size) for size in dims(node.inputs[1])[2:]]  # type: ignore[arg-type]
+    sizes, outs = dims(operand(node, 0))[2:], dims(node.outputs[0])[2:]
+    taps: list[int] = [int(size) for size in dims(operand(node, 1))[2:]]
     count = len(sizes)
     strides, dilations = ints_attr(node, "strides", [1] * count), ints_attr(node, "dilations", [1] * count)
     pads = ints_attr(node, "pads", [0] * 2 * count)
@@ -142,7 +145,7 @@ def _transposed_axes(node: ir.Node) -> list[Axis]:
 
 
 def _transposed(node: ir.Node) -> Operator:
-    weights: ir.Value = node.inputs[1]  # type: ignore[assignment]
+    weights = operand(node, 1)
     channels, *rest = dims(weights)
     group = int_attr(node, "group", 1)
     seen = [group, channels // group, *rest] if group > 1 else [channels, *rest]
@@ -151,7 +154,7 @@ def _transposed(node: ir.Node) -> Operator:
     layout = "PREFERRED" if weights.const_value is not None else "STRIDED"
     made = Operator(
         "DECONVOLUTION",
-        [whole(SOURCE, _source(node), "PREFERRED"), viewed(WEIGHTS, weights, seen, order, layout)],
+        [whole(SOURCE, operand(node, 0), "PREFERRED"), viewed(WEIGHTS, weights, seen, order, layout)],
         whole(TARGET, node.outputs[0], "PREFERRED"),
         window=_window(_transposed_axes(node)),
     )
@@ -160,7 +163,7 @@ def _transposed(node: ir.Node) -> Operator:
 
 
 def _pool(node: ir.Node) -> Operator:
-    source = _source(node)
+    source = operand(node, 0)
     if node.op_type in ("GlobalAveragePool", "ReduceMean"):
         axes = [Axis(size, 1, size, 1, 1, 0, 0) for size in dims(source)[2:]]
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -54,6 +55,27 @@ def copy_beside(path: str | os.PathLike[str], source: Path, mode: int = 0o644) -
     """
     with source.open("rb") as content:
         _fill_beside(Path(path), lambda file: shutil.copyfileobj(content, file, _PIECE), mode)
+
+
+def link_beside(path: str | os.PathLike[str], source: Path, mode: int = 0o644) -> bool:
+    """Give the file ``source`` the second name ``path`` in one step, and these permissions.
+
+    False where that is not possible, for example on another file system: :func:`copy_beside` then writes the
+    file, or says why it cannot.
+    """
+    target = Path(path)
+    beside = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}")
+    try:
+        os.link(source, beside)
+    except OSError:
+        return False
+    try:
+        beside.chmod(mode)
+        beside.replace(target)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def _fill_beside(target: Path, fill: Callable[[BinaryIO], object], mode: int) -> None:

@@ -77,6 +77,32 @@ def test_save_load_call(tmp_path: Path) -> None:
     assert "main(x: float32[batch, 4])" in repr(artifact)
 
 
+def test_a_large_artifact_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = small().build()
+    first, second = (artifact.save(tmp_path / name) for name in ("1.so", "2.so"))
+    assert first.stat().st_ino == artifact._path.stat().st_ino != second.stat().st_ino
+    assert first.stat().st_mode & 0o777 == second.stat().st_mode & 0o777 == 0o755
+    assert first.read_bytes() == second.read_bytes()
+    artifact.load()  # from a file that nobody else can write to
+    assert artifact._path.stat().st_nlink == first.stat().st_nlink == 1
+
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", refuse)
+    other = small().build().save(tmp_path / "3.so")
+    assert (other.stat().st_nlink, other.read_bytes()) == (1, first.read_bytes())
+
+
+def test_an_artifact_whose_saved_file_was_written_to_says_so(tmp_path: Path) -> None:
+    artifact = small().build()
+    with artifact.save(tmp_path / "m.so").open("r+b") as file:
+        file.truncate(100)
+    for use in (artifact.load, artifact.read, lambda: artifact.save(tmp_path / "again.so")):
+        with pytest.raises(ArtifactError, match="has been written to since; build it again"):
+            use()
+
+
 def test_a_limit_on_the_size_of_files_is_named() -> None:
     weights = np.ones(1 << 14, np.float32)
     shape = {"x": weights.shape}

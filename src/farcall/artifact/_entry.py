@@ -89,7 +89,7 @@ def regions_source(partition: Partition, codes: Mapping[str, Code]) -> str:
     Raises:
         ModelError: a dtype cannot cross a region's border.
     """
-    return "\n".join([support_text("entry.h"), regions_text(partition, codes)])
+    return "\n".join([support_text("entry.h"), support_text("entry_names.h"), regions_text(partition, codes)])
 
 
 def late_source() -> str:

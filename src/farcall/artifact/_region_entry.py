@@ -16,6 +16,7 @@ from farcall.artifact._c_tables import Tables
 from farcall.artifact._checked import integer
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.artifact._states import code_places
+from farcall.backends._function import HIDDEN
 from farcall.graph import Region
 from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, symbol
@@ -111,7 +112,7 @@ class RegionEntry:
 
 
 def regions_text(partition: Partition, codes: Mapping[str, Code]) -> str:
-    """The C text of the entries of all regions, behind that of ``entry.h``.
+    """The C text of the entries of all regions, behind that of ``entry.h`` and ``entry_names.h``.
 
     Raises:
         ModelError: a dtype cannot cross a region's border.
@@ -126,9 +127,6 @@ def regions_text(partition: Partition, codes: Mapping[str, Code]) -> str:
     tables = Tables()
     functions = [entry.function(tables) for entry in entries.values()]
     rows = "".join(f"  {entry.row(tables, places[name])},\n" for name, entry in entries.items())
-    calls = (
-        f"FARCALL_KERNEL({name}) {{ return farcall_call_region(regions + {k}, args, num_args, result); }}\n"
-        for k, name in enumerate(entries)
-    )
-    table = f"static const struct fc_region regions[] = {{\n{rows}}};\n" if entries else ""
+    calls = (f"FC_ENTRY({name}, {k})\n" for k, name in enumerate(entries))
+    table = f"{HIDDEN} const struct fc_region farcall_regions[] = {{\n{rows}}};\n" if entries else ""
     return "".join([tables.text(), *functions, table, *calls])

@@ -340,6 +340,8 @@ def hidden(code: RegionCode) -> dict[str, str]:
         ({"kernels": [Kernels("farcall_k", "", ["f"])]}, "kernels: expected C .* `farcall_`, got 'f'"),
         ({"kernels": [Kernels("../k", "", [])]}, r"kernels: expected C .* `farcall_`, got '\.\./k'"),
         ({"symbols": "n"}, "symbols: expected a list of texts, got 'n'"),
+        ({"symbols": ["zz"]}, r"symbols: no dim in this region, .* is called `zz`; expected one of .*: none"),
+        ({"workspace": 4 * sympy.Symbol("zz")}, "workspace: no dim in this region, .* is called `zz`"),
         ({"compile_flags": "-O2"}, "compile_flags: expected a list of texts, got '-O2'"),
         ({"link_flags": [3]}, r"link_flags: expected a list of texts, got \[3\]"),
     ],

@@ -235,6 +235,20 @@ def test_a_rule_about_what_is_not_there_has_the_name_that_is_near(rules: Rules, 
         cut(chain(5), FULL, rules)
 
 
+@pytest.mark.parametrize(
+    ("rules", "what"), [(Rules(pin={"two": "c"}), "pin"), (Rules(exclude={"c": ["two"]}), "exclude")]
+)
+def test_a_rule_about_a_node_that_was_computed_says_so(rules: Rules, what: str) -> None:
+    model = text_model(
+        "g (float[2] x) => (float[2] y) "
+        "{ k = Constant <value_floats=[1.0, 2.0]> () [two] a = Abs(k) [add] y = Add(x, a) }"
+    )
+    with pytest.raises(
+        UsageError, match=r"(pin|exclude): node `two` is in no region: when .*, it was computed"
+    ):
+        cut(model, FULL, rules)
+
+
 def test_a_pin_to_a_backend_that_refuses_is_an_error_that_says_so() -> None:
     with pytest.raises(UnsupportedOperatorError) as caught:
         cut(chain(2), [OpBackend("npu", "Abs"), C], Rules(pin={"n1": "npu"}))

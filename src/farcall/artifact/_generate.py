@@ -57,7 +57,7 @@ def _compile(backend: Backend, compile_: Callable[[Region], Code], region: Regio
     where = f"backend `{backend.name}`, region `{region.name}`"
     with blame(lambda: f"{where}, nodes {_names(region)}: its compile()"):
         code: Any = compile_(region)
-    return check_code(code, where)
+    return check_code(code, region, where)
 
 
 def _takes_target(compile_: Callable[..., Any]) -> bool:
@@ -76,7 +76,7 @@ def _finish(
         got = f"{len(found)} codes" if isinstance(found, Sequence) else type(found).__name__
         raise BackendError(f"{where} gave {got}; expected the code of each of its {len(regions)} regions")
     return {
-        region.name: code if code is old else check_code(code, f"{where}, region `{region.name}`")
+        region.name: code if code is old else check_code(code, region, f"{where}, region `{region.name}`")
         for region, code, old in zip(regions, found, codes, strict=True)
     }
 

@@ -6,11 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx_ir as ir
 import sympy
 
 from farcall.backends.base import Code, Kernels, Library, RegionCode, RegionModule
 from farcall.errors import BackendError
 from farcall.ffi import Device
+from farcall.graph import Region
+from farcall.graph._objects import own_dims
+from farcall.graph.dims import symbols
 
 _SOURCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
 _OBJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.[oa]")
@@ -20,11 +24,12 @@ _PATH_FLAG = re.compile(r"rpath|^-R|^-Wl,-R|^-L|^-l:?/|^/")
 _KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")
 
 
-def check_code(code: object, where: str) -> Code:
+def check_code(code: object, region: Region, where: str) -> Code:
     """Refuse a value that is not the code of a region.
 
     Args:
         code: what a method of a backend returned.
+        region: the region that it computes.
         where: the backend and the region, for messages.
 
     Raises:
@@ -50,7 +55,30 @@ def check_code(code: object, where: str) -> Code:
     _check_constants(code.constants, where)
     _check_workspace(code.workspace, where)
     _check_texts(code.symbols, f"{where}: symbols")
+    _check_sizes(code, region, where)
     return code
+
+
+def _check_sizes(code: Code, region: Region, where: str) -> None:
+    """Refuse a size that no shape has: nobody could compute it."""
+    asked = {"symbols": code.symbols, "workspace": symbols(code.workspace)}
+    if not any(asked.values()):
+        return
+    values = [*_inputs(region), *region.inputs, *(value for node in region.nodes for value in node.outputs)]
+    known = symbols(*(dim for value in values for dim in own_dims(value)))
+    for field, names in asked.items():
+        for name in names:
+            if name not in known:
+                found = ", ".join(f"`{one}`" for one in known) or "none"
+                raise BackendError(
+                    f"{where}: {field}: no dim in this region, or of the model's inputs, is called `{name}`; "
+                    f"expected one of these dims: {found}"
+                )
+
+
+def _inputs(region: Region) -> Sequence[ir.Value]:
+    graph = region.nodes[0].graph
+    return graph.inputs if isinstance(graph, ir.Graph) else ()
 
 
 def _check_files(code: RegionCode, where: str) -> None:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from farcall.abi import Signature
-from farcall.errors import UsageError
 from farcall.graph._annotate import Answer, Answers, Claims
 from farcall.graph._collector import paused_collector
 from farcall.graph._expand import Expansion
 from farcall.graph._model import GONE, ModelLike, is_loaded, load_model
 from farcall.graph._objects import leaf_of
 from farcall.graph._region import Region
-from farcall.graph._rules import Rules
+from farcall.graph._rules import Rules, refuse_gone
 from farcall.graph._settle import Settling
 from farcall.graph._shapes import constraints
 from farcall.graph.dims import Dim
@@ -94,11 +93,7 @@ class Partition:
         Raises:
             UsageError: No node has this name; the message has a similar one, or says that it is gone.
         """
-        if name in self.model.meta.get(GONE, ()):
-            raise UsageError(
-                f"node `{name}` is in no region: when the model was loaded, it was computed (what it reads "
-                "is constant), replaced by what is inside of it, or left out (nothing reads its results)"
-            )
+        refuse_gone(name, self.model.meta.get(GONE, ()))
         return matching(name, {why.node: why for why in self.whys})[0]
 
     @cached_property

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import onnx_ir as ir
 
 from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
 from farcall.graph._annotate import Answer, Claims
+from farcall.graph._model import GONE
 from farcall.library._why import CONTROL, matching
 
 if TYPE_CHECKING:
     from farcall.graph._partition import Partition
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,15 @@ def resolve(
     nodes: Sequence[ir.Node],
     backends: Sequence[Claims],
     expanded: Mapping[str, Sequence[ir.Node]],
+    gone: Collection[str] = (),
     *,
     part: bool = False,
 ) -> tuple[list[dict[ir.Node, Answer]], list[int], set[ir.Node]]:
     """For each backend, the nodes that it cannot get, and its least size; and the nodes that are pinned.
 
-    ``expanded`` has the names of nodes that were replaced by several, which a rule means then. ``part``: the
-    model has more nodes, in graphs inside of nodes or around them, of which rules may speak, too.
+    ``expanded`` has the names of nodes that were replaced by several, which a rule means then. ``gone`` are
+    the names of nodes that the model no longer has. ``part``: the model has more nodes, in graphs inside of
+    nodes or around them, of which rules may speak, too.
 
     Raises:
         UsageError: A rule names a backend or a node that is not there, or two pins are at odds.
@@ -70,7 +75,7 @@ def resolve(
     names = [backend.name for backend in backends]
     if part and CONTROL not in names:  # whatever is said of it, there is nothing for it in this graph
         rules = _without(rules, CONTROL)
-    find = _Finder(nodes, expanded, part)
+    find = _Finder(nodes, expanded, gone, part)
     bans: list[dict[ir.Node, Answer]] = [{} for _ in backends]
     for backend, wanted in rules.exclude.items():
         index = _index(names, backend, "exclude")
@@ -101,10 +106,30 @@ def check_names(rules: Rules, partition: Partition) -> None:
         return
     parts = [partition, *(body.partition for body in partition.bodies())]
     names = {name: name for part in parts for name in _names(part)}
+    gone = {name for part in parts for name in part.model.meta.get(GONE, ())}
     for what, texts in (("pin", [list(rules.pin)]), ("exclude", rules.exclude.values())):
         for wanted in texts:
             for text in [wanted] if isinstance(wanted, str) else wanted:
-                matching(text, names, f"{what}: ")
+                _find(text, names, gone, f"{what}: ")
+
+
+def refuse_gone(name: str, gone: Collection[str], where: str = "") -> None:
+    """Refuse the name of a node that the model no longer has.
+
+    Raises:
+        UsageError: The node is gone; the message says why, and begins with ``where``.
+    """
+    if name in gone:
+        raise UsageError(
+            f"{where}node `{name}` is in no region: when the model was loaded, it was computed (what it "
+            "reads is constant), replaced by what is inside of it, or left out (nothing reads its results)"
+        )
+
+
+def _find(text: str, named: Mapping[str, _T], gone: Collection[str], where: str) -> list[_T]:
+    if text not in named:
+        refuse_gone(text, gone, where)
+    return matching(text, named, where)
 
 
 def _names(part: Partition) -> Iterator[str]:
@@ -141,9 +166,13 @@ def _index(names: Sequence[str], name: str, what: str) -> int:
 
 class _Finder:
     def __init__(
-        self, nodes: Sequence[ir.Node], expanded: Mapping[str, Sequence[ir.Node]], part: bool
+        self,
+        nodes: Sequence[ir.Node],
+        expanded: Mapping[str, Sequence[ir.Node]],
+        gone: Collection[str],
+        part: bool,
     ) -> None:
-        self._part = part
+        self._gone, self._part = gone, part
         self._by_name = {node.name or "": (node,) for node in nodes} | {
             name: tuple(parts) for name, parts in expanded.items()
         }
@@ -152,7 +181,7 @@ class _Finder:
         """The nodes of names and patterns of names, each of which must match one, unless there are more."""
         for text in texts:
             try:
-                found = matching(text, self._by_name, f"{what}: ")
+                found = _find(text, self._by_name, self._gone, f"{what}: ")
             except UsageError:
                 if not self._part:
                     raise

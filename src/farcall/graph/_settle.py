@@ -31,6 +31,7 @@ from farcall.graph._annotate import (
 from farcall.graph._control import is_control
 from farcall.graph._expand import Expansion, expand, origin
 from farcall.graph._merge import merge
+from farcall.graph._model import GONE
 from farcall.graph._region import Match, Region, is_constant, reads
 from farcall.graph._rules import Rules, resolve
 from farcall.graph._unsupported import unsupported
@@ -85,7 +86,10 @@ class Settling:
             UsageError: A rule names what is not there.
         """
         part = self.inner or CONTROL in self._names
-        bans, least, free_of_least = resolve(rules, self._nodes, self.backends, self._expanded(), part=part)
+        gone = self.model.meta.get(GONE, ())
+        bans, least, free_of_least = resolve(
+            rules, self._nodes, self.backends, self._expanded(), gone, part=part
+        )
         own = set(self._nodes) & more.keys() if more else set()
         for node in own:
             for answer in (more or {})[node]:

@@ -427,7 +427,9 @@ def late(value: ir.Value) -> tuple[str, ...]:
     """
     producer = value.producer()
     graph = None if producer is None else producer.graph
-    found: tuple[str, ...] = graph.meta.get(LATE, {}).get(value, ()) if isinstance(graph, ir.Graph) else ()
+    if not isinstance(graph, ir.Graph) or LATE not in graph.meta:  # its get() raises and catches an error
+        return ()
+    found: tuple[str, ...] = graph.meta[LATE].get(value, ())
     return found
 
 

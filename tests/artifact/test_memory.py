@@ -60,6 +60,20 @@ def test_inspect_shows_the_memory(artifact: Path) -> None:
     assert "results 4096*batch B in a call" in rows
 
 
+def test_the_scratch_memory_of_threads_is_told(tmp_path: Path) -> None:
+    """A convolution by Winograd's method keeps transformed tiles, in each thread."""
+    proto = model(
+        [("Conv", "x w", "r")],
+        {"x": ["batch", 64, 30, 30]}, {"r": ["batch", 64, 28, 28]}, {"w": np.ones((64, 64, 3, 3), np.float32)},
+    )  # fmt: skip
+    path = fc.partition(proto, backends=["c"]).build().save(tmp_path / "conv.so")
+    found = fc.load_module(path).memory(np.ones((1, 64, 30, 30), np.float32))
+    assert 64 * 28 * 28 < found.scratch <= found.workspace  # the caller's thread has it in the workspace
+    assert str(found).endswith(" in each other thread")
+    shown = CliRunner().invoke(command, [str(path)], catch_exceptions=False).output
+    assert "in each beyond the first" in shown
+
+
 def test_calls_after_the_first_touch_no_new_memory(artifact: Path) -> None:
     """The workspace of 4 MiB, a thousand pages, is kept; the result goes back to the allocator each time."""
     main, x = fc.load_module(artifact)["main"], np.ones((512, WIDE), np.float32)

@@ -32,6 +32,18 @@ class Exported:
     def model(self) -> onnx.ModelProto:
         return export(self.network, self.exporter, self.full)
 
+    def of_fixed_sizes(self) -> onnx.ModelProto:
+        """The model for the first sizes alone."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        del model.graph.value_info[:]
+        for item, data in zip(model.graph.input, self.inputs[0], strict=True):
+            for dim, size in zip(item.type.tensor_type.shape.dim, data.shape, strict=True):
+                dim.dim_value = size
+        for item in model.graph.output:
+            item.type.tensor_type.ClearField("shape")
+        return model
+
     @cached_property
     def session(self) -> onnxruntime.InferenceSession:
         options = exact_options()

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import farcall as fc
+from farcall.artifact._entry import main_source
+from farcall.artifact._generate import generate
+from farcall.toolchain import Target
 
 from ..native.small_server import named, running, small_server
 
@@ -59,6 +62,21 @@ def test_a_network_runs_on_another_machine(
     path = plan.build(target=str(machine.target.triple)).save(tmp_path / "model.so")
     with running(program, "--workpath", str(tmp_path)) as (_, url), fc.connect(url) as session:
         exported.check(session.load_module(path)["main"])
+
+
+@pytest.mark.parametrize(
+    ("name", "exporter"), cases({(name, "script") for name in ("resnet-18", "u-net", "bert", "gpt-2", "gru")})
+)
+def test_the_memory_of_a_network_of_fixed_sizes_is_near_the_lower_bound(name: str, exporter: str) -> None:
+    exported = Exported(NETWORKS[name], exporter, full=False)
+    plan = fc.partition(exported.of_fixed_sizes(), backends=["c"])
+    codes = generate(plan, Target.host())
+    constants = {
+        value: "c" for one in (plan.partition, *plan.partition.bodies()) for value in one.model.graph.outputs
+    }
+    workspace, least, *_ = main_source(plan.partition, codes, constants).memory
+    assert isinstance(workspace, int) and isinstance(least, int)
+    assert least <= workspace <= max(1.05 * least, least + 1024)  # a few bytes are mostly gaps
 
 
 @pytest.mark.slow

@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 class MainSource(NamedTuple):
     """The entry, and what a call of it takes, where the data decides no size: bytes, as dims.
 
-    ``workspace`` is the working memory, ``least`` the lower bound of every plan for it, ``results`` are
-    allocated for the caller. What bodies of If, Loop and Scan take in their steps is not in them.
+    These are the working memory, the lower bound of every plan for it, what is allocated for the caller, and
+    what each thread beyond the first one keeps. What bodies of If, Loop and Scan take in their steps is not
+    in them.
     """
 
     text: str
-    memory: tuple[Dim, Dim, Dim]
+    memory: tuple[Dim, Dim, Dim, Dim]
 
 
 LATE_BYTES = 4 << 30  # default of a call's limit for tensors whose sizes are known only in the call
@@ -267,8 +268,8 @@ class _Driver:
         self._slots = slots
         self._first_device = self._first_slot + slots
 
-    def memory(self) -> tuple[Dim, Dim, Dim]:
-        """The working memory, its lower bound, and the results, without what the data decides."""
+    def memory(self) -> tuple[Dim, Dim, Dim, Dim]:
+        """The memory of :class:`MainSource`, without what the data decides."""
         workspace: Dim = 0
         for stage in self.stages:
             own = dict.fromkeys(self.codes[region.name].workspace for region in stage.regions)
@@ -276,7 +277,8 @@ class _Driver:
             workspace += maximum_of([align(size) for size in own if self._is_early(size)])
         least = most_alive(item for item in self._alive if self._is_early(item[0]))
         results = (nbytes(self.outputs[j]) for stage in self.stages for j in sorted(stage.outputs))
-        return fold(workspace), least, self._sum(results)
+        scratch = dict.fromkeys(getattr(self.codes[region.name], "scratch", 0) for region in self.regions)
+        return fold(workspace), least, self._sum(results), maximum_of(list(filter(self._is_early, scratch)))
 
     def _sum(self, sizes: Iterable[Dim]) -> Dim:
         return fold(sum((size for size in sizes if self._is_early(size)), start=0))

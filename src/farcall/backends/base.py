@@ -193,6 +193,7 @@ class RegionCode:
     bounded: bool = False  # whether the function takes the number of bytes that it may allocate
     work: Sequence[Work] = ()  # of each step
     least: Dim | None = None  # bytes of workspace that no plan can save; None: all of it
+    scratch: Dim = 0  # bytes that each thread beyond the first one keeps for itself
     levels: bool = False  # whether the code runs faster if it is compiled for the level of the CPU
 
     @property

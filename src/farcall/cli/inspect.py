@@ -198,6 +198,8 @@ def _memory_rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "workspace", f"{_amount(found.workspace)} in a call"
     yield "at least", f"{_amount(found.least)}, by any plan"
     yield "results", f"{_amount(found.results)} in a call"
+    if found.scratch != 0:
+        yield "threads", f"{_amount(found.scratch)} in each beyond the first"
 
 
 def _amount(amount: int | str) -> str:

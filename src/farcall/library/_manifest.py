@@ -170,12 +170,14 @@ class MemoryInfo(msgspec.Struct, frozen=True):
 
     ``workspace`` holds the tensors between operators, and what kernels use while they run. ``least`` is the
     lower bound of every plan for them: the most bytes that are alive in one step. ``results`` are allocated
-    for the caller. Tensors whose sizes the data decides are in none of these.
+    for the caller. ``scratch`` is what each thread beyond the first one keeps for itself. Tensors whose sizes
+    the data decides are in none of these.
     """
 
     workspace: int | str
     least: int | str
     results: int | str
+    scratch: int | str = 0
 
 
 class ModelInfo(msgspec.Struct, frozen=True):

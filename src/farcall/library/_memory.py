@@ -23,12 +23,14 @@ class Memory:
         workspace: tensors between operators, and what kernels use while they run. It is kept for later calls.
         least: the lower bound of the workspace: the most bytes that are alive in one step.
         results: what a call allocates for its caller.
+        scratch: what each thread that takes part in a call, beyond the caller's, keeps for itself.
     """
 
     constants: int
     workspace: int
     least: int
     results: int
+    scratch: int = 0
 
     @property
     def overhead(self) -> float:
@@ -37,7 +39,8 @@ class Memory:
 
     def __str__(self) -> str:
         parts = ((name, getattr(self, name)) for name in ("constants", "workspace", "least", "results"))
-        return ", ".join(f"{name} {size(number)}" for name, number in parts)
+        others = f", {size(self.scratch)} in each other thread" if self.scratch else ""
+        return ", ".join(f"{name} {size(number)}" for name, number in parts) + others
 
 
 def memory(module: Module, /, *args: Any, **kwargs: Any) -> Memory:

@@ -22,9 +22,10 @@ from farcall.backends.c._qdq import fused
 from farcall.backends.c._registry import Loops, View
 from farcall.backends.c._ways import fastest
 from farcall.backends.c._winograd import winograd
-from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
+from farcall.backends.c_backend_kit import PART, RegionWriter, align, itemsize
 from farcall.graph import Region
-from farcall.graph.dims import dims, product
+from farcall.graph._alive import maximum_of
+from farcall.graph.dims import Dim, dims, fold, product
 
 
 def generate(
@@ -47,7 +48,17 @@ def generate(
     home = _homes(region, root)
     memory = plan(lives(steps, region, home))
     code = _write(region, steps, home, memory, root, profile)
-    return replace(code, least=memory.least, work=list(map(work_of, steps)) if profile else ())
+    return replace(
+        code,
+        least=memory.least,
+        scratch=maximum_of(list(dict.fromkeys(map(_scratch, steps)))),
+        work=list(map(work_of, steps)) if profile else (),
+    )
+
+
+def _scratch(step: Step) -> Dim:
+    """What a thread of the pool needs for a step, as the step asks for it."""
+    return fold(sum((align(item.size) for item in step.scratch), start=0)) if step.split else 0
 
 
 def _has_steps(node: ir.Node) -> bool:

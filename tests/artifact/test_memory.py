@@ -64,7 +64,8 @@ def test_the_scratch_memory_of_threads_is_told(tmp_path: Path) -> None:
     """A convolution by Winograd's method keeps transformed tiles, in each thread."""
     proto = model(
         [("Conv", "x w", "r")],
-        {"x": ["batch", 64, 30, 30]}, {"r": ["batch", 64, 28, 28]}, {"w": np.ones((64, 64, 3, 3), np.float32)},
+        {"x": ["batch", 64, 30, 30]}, {"r": ["batch", 64, 28, 28]},
+        {"w": np.ones((64, 64, 3, 3), np.float32)},
     )  # fmt: skip
     path = fc.partition(proto, backends=["c"]).build().save(tmp_path / "conv.so")
     found = fc.load_module(path).memory(np.ones((1, 64, 30, 30), np.float32))

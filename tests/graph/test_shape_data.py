@@ -10,6 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from farcall.graph import load_model
+from farcall.graph._shapes import constraints
 from farcall.graph.dims import dims, evaluate, late
 
 from .graphs import text_model
@@ -121,3 +122,24 @@ def test_the_length_of_a_range_of_halves_is_not_known() -> None:
     model = text_model("""g (float[a] x) => (float[k] r) <float zero = {0}, float half = {0.5}> {
         s = Size(x) f = Cast<to=1>(s) r = Range(zero, f, half) }""")
     assert late(load_model(model).graph.outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("8, 1, a", [("a", "Max(1, a)")]),
+        ("b, a", [("a", "Max(a, Min(1, b))")]),
+        ("a, 8, b", []),
+        ("0, a", []),
+    ],
+)
+def test_a_size_that_may_be_0_is_not_read_as_that_of_the_operand(
+    given: str, expected: list[tuple[str, str]]
+) -> None:
+    """Beside a -1. A call in which it is 0 would get other dims from ONNX than from the symbol."""
+    source = f"""g (float[{given}] x, float[a] y) => (float[?, ?] z) <int64[1] last = {{-1}}> {{
+        s = Shape(y) t = Concat<axis=0>(s, last) z = Reshape(x, t) }}"""
+    model = load_model(text_model(source, opset=14))
+    assert [(str(one), str(other)) for one, other in constraints(model)] == expected
+    allowed = load_model(text_model(source.replace("Reshape(", "Reshape<allowzero=1>("), opset=14))
+    assert not constraints(allowed)

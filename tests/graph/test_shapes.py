@@ -316,6 +316,15 @@ def test_a_wrong_dim_is_not_believed_behind_operands_that_are_expanded() -> None
     assert found["y"] != (0,)
 
 
+def test_operands_of_a_result_for_which_onnx_infers_0_fit() -> None:
+    found = loaded(
+        """g (float[1, 1, 4] q, float[1, 1, 4] k, float[1, 1, n] v, float[1, 5, 4] x) => (bool[?, ?, ?] y)
+    { z = Attention <kv_num_heads = 2, q_num_heads = 2> (q, k, v)  y = GreaterOrEqual (x, z) }""",
+        opset=24,
+    )
+    assert found["y"][:2] == (1, 5)
+
+
 def test_a_loss_has_a_target_for_each_row() -> None:
     found = loaded(
         """g (float[n, 5, d] x, int64[2, 3] target, float[c] w) => (float y)
@@ -569,6 +578,16 @@ def test_weights_and_caches_fix_the_features_that_a_name_stands_for() -> None:
         proto.opset_import.append(helper.make_opsetid(domain, 1))
     found = {item.name: text(dims(item)) for item in load_model(proto).graph.inputs}
     assert [found[name][-1] for name in "xyzqm"] == [3, 2, 3, 4, 16]
+
+
+def test_what_a_definition_needs_of_its_operands_holds_for_the_node() -> None:
+    """Loops that take the node whole would read beyond its weights."""
+    proto = text_model("""g (uint8[m, n] x, float s, uint8 z, uint8[7, 4] w, uint8[a, b, c] q, int8[b, 5] r)
+    => (uint8[?, ?] y, float[?, ?, ?] p) { y = com.microsoft.QGemm (x, s, z, w, s, z, , s, z)
+      p = com.microsoft.MatMulIntegerToFloat (q, r, s, s) }""")
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    x, *_, q, r = (text(dims(value)) for value in load_model(proto).graph.inputs)
+    assert (x, q[-1]) == (("m", 7), r[0])
 
 
 def test_queries_are_of_as_many_samples_as_keys() -> None:

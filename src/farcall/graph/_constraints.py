@@ -21,6 +21,8 @@ import sympy
 from farcall.errors import ModelError
 from farcall.graph.dims import Dim, fold, same, settled, without_common_factors
 
+CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
+
 
 class Equalities:
     """The known equalities between the symbols of one model; their number grows during shape inference.

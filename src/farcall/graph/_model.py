@@ -21,6 +21,7 @@ from onnx_ir.passes import InvariantError, PassError, common
 from farcall._logs import Log
 from farcall.errors import MissingFileError, ModelError, UsageError
 from farcall.graph._collector import paused_collector
+from farcall.graph._constraints import CONSTRAINTS
 from farcall.graph._external import (
     check_external_data,
     folders_of,
@@ -44,7 +45,7 @@ from farcall.graph._opset import OLDEST, write_in
 from farcall.graph._order import in_order
 from farcall.graph._qdq import separate
 from farcall.graph._region import nested_graphs
-from farcall.graph._shapes import CONSTRAINTS, infer_shapes
+from farcall.graph._shapes import infer_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -479,10 +480,12 @@ def _misread(node: onnx.NodeProto) -> bool:
     """Whether ONNX's inference gets the node wrong.
 
     See :func:`farcall.graph._shape_rules.misread_by_onnx`. It also finds a fault in its own definition of
-    MeanVarianceNormalization if the axes are left out.
+    MeanVarianceNormalization if the axes are left out, and reckons with 0 for symbols in Attention.
     """
     if node.op_type == "MeanVarianceNormalization":
         return not node.attribute
+    if node.op_type == "Attention":
+        return any(item.name == "kv_num_heads" for item in node.attribute)
     if node.op_type == "STFT":
         return all(item.name != "onesided" for item in node.attribute)
     return node.op_type.endswith("Pool") and any(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx_ir as ir
+import sympy
 
 from farcall.graph._shape_rules import positive_axis, rule, whole_quotient
 from farcall.graph._view import Data, Dims, NodeView, NotKnownError, PartialDims
-from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product
+from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product, same
 
 _FAR = 2**31 - 1  # as a bound of a slice: beyond any axis
 
@@ -109,7 +110,32 @@ def _reshape(op: NodeView) -> Sequence[PartialDims]:
         return [tuple(wanted)]
     if not op.attr("allowzero", 0):
         wanted = [given[i] if item == 0 else item for i, item in enumerate(wanted)]
+        _refuse_zeros(op, given, wanted)
     return [_fill_in(op, given, wanted)]
+
+
+def _refuse_zeros(op: NodeView, given: Dims, wanted: list[Dim]) -> None:
+    """Require that sizes which a call may make 0 are 0 only where the dim of the operand is.
+
+    ONNX reads a 0 as "as the operand has it". That matters beside a -1; without one, the number of elements
+    would be another, which ONNX refuses.
+    """
+    if -1 not in wanted:
+        return
+    for dim, item in zip(given, wanted, strict=False):
+        if not isinstance(item, int) and not _is_zero_with(dim, item):
+            op.equate(maximum(minimum(dim, 1), item), item)
+
+
+def _is_zero_with(dim: Dim, item: sympy.Expr) -> bool:
+    """Whether ``dim`` is 0 wherever ``item``, a size that is not negative, is."""
+    if same(dim, item):
+        return True
+    factors = item.as_ordered_factors()
+    return all(
+        factor.is_positive or (factor.is_Symbol and sympy.sympify(dim).subs(factor, 0) == 0)
+        for factor in factors
+    )
 
 
 def _fill_in(op: NodeView, data: Dims, wanted: list[Dim]) -> Dims:

@@ -24,10 +24,10 @@ from farcall.errors import FarcallError, ModelError
 from farcall.graph._bodies import body_of
 from farcall.graph._broadcasts import spell_out
 from farcall.graph._constants import Folder, is_constant, replace
-from farcall.graph._constraints import Equalities
+from farcall.graph._constraints import CONSTRAINTS, Equalities
 from farcall.graph._control import OPERATORS as CONTROL_OPERATORS
 from farcall.graph._control import Control, control, is_control
-from farcall.graph._defined import Defined, defined
+from farcall.graph._defined import Defined, Equal, defined
 from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_sizes
 from farcall.graph._inline import names_of, splice
@@ -85,7 +85,6 @@ _KEEP_SHAPE = frozenset(KEEP_SHAPE.split())
 _ASKED = frozenset((*CONTROL_OPERATORS, *SEQUENCE_OPERATORS, *OFTEN_MISREAD))
 _MOST_INNER_NODES = 100_000  # that are visited for all graphs inside of a model's nodes
 DATA = "farcall.data"  # key in graph.meta: the elements of small integer tensors, as dims
-CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
 
 
 def infer_shapes(
@@ -216,7 +215,7 @@ class _Inference:
         self._given, self._budget = facts or {}, budget or _Budget()
         self._declared = declared
         self._controls: dict[tuple[ir.Node, object], Control | None] = {}
-        self._defined: dict[tuple[ir.Node, object], list[Defined] | None] = {}
+        self._defined: dict[tuple[ir.Node, object], tuple[list[Defined], list[Equal]] | None] = {}
         self._model = model
         self._types = types
         self._symbols = frozenset(names)
@@ -531,9 +530,12 @@ class _Inference:
         found = self._defined[node, facts]
         if found is None:
             return [None] * len(node.outputs)
-        for value, (kind, _) in zip(node.outputs, found, strict=True):
+        told, equal = found
+        for a, b in equal:
+            self._equal.equate(a, b, f"node `{node.name}` ({node.op_type})")
+        for value, (kind, _) in zip(node.outputs, told, strict=True):
             value.type = kind or value.type
-        return [shape for _, shape in found]
+        return [shape for _, shape in told]
 
     def _ask_bodies(self, node: ir.Node) -> list[PartialDims | None]:
         """What the graphs inside a node tell of its outputs."""

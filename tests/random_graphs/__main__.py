@@ -56,12 +56,18 @@ def commit() -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def tell(seed: int, message: str) -> None:
+    """Print a failure."""
+    click.echo(f"seed {seed}, {setting_of(seed)}: {message}")
+
+
 def show(seed: int, message: str, keep: Path | None) -> None:
-    """Print a failure, with a minimized model."""
-    setting = setting_of(seed)
-    click.echo(f"\nseed {seed}, {setting}: {message}")
+    """Print a failure with a minimized model, which takes a build for each of its nodes."""
+    click.echo()
+    tell(seed, message)
     if "its process" in message:
         return
+    setting = setting_of(seed)
     with warnings.catch_warnings(action="ignore"):
         graph = minimized(random_graph(seed, setting.opset))
         reason = alone(graph).get(seed, "it fails beside the others of its batch only")
@@ -87,11 +93,13 @@ def main(graphs: int, start: int | None, jobs: int, keep: Path | None) -> None:
             total.add(one)
             phase.step(f"seed {seeds[-1]}, {len(total.failures)} failures", len(seeds))
             for seed, message in one.failures.items():
-                show(seed, message, keep)
+                tell(seed, message)
             if start is None:
                 of_commit.add(one)
                 state.next = seeds[-1] + 1
                 state.save()
+    for seed, message in total.failures.items():
+        show(seed, message, keep)
     click.echo(f"{total.compared} graphs compared, {len(total.failures)} failures; not compared:")
     for reason, count in total.refused.items():
         click.echo(f"{count:8} {reason}")

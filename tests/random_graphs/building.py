@@ -16,19 +16,13 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from .guards import SKIPS, Refused, Skip, guard
+
 FLOATS = tuple(map(np.dtype, ("float32", "float64", "float16")))
 INTEGERS = tuple(map(np.dtype, ("int64", "int32", "int8", "uint8", "int16", "uint32", "uint16", "uint64")))
 BOOL = np.dtype(bool)
 LARGEST = 1e4  # of the elements: longer numbers lose their digits in float16
 ELEMENTS = 4096  # of a tensor
-
-
-class Skip(Exception):  # noqa: N818 - no error
-    """The node that was tried does not fit the graph."""
-
-
-class Refused(Skip):
-    """onnxruntime refuses the operands, or takes them though ONNX does not allow them."""
 
 
 @dataclass
@@ -237,6 +231,8 @@ class Graph:
             values = {name: blurred(array, blur) for name, array in values.items()}
         for step in self.steps:
             arrays = [values[name] for name in step.reads]
+            if blur is not None and step.node.op_type == "GroupNormalization":
+                arrays = [blurred(array, blur, np.float32) for array in arrays]  # it begins with a Cast
             try:
                 found = step(*arrays)
             except Refused:
@@ -346,69 +342,7 @@ def cancelled(array: np.ndarray, rng: np.random.Generator, longest: type[np.floa
     return np.where((np.abs(moved) < 4 * eps) & (rng.random(array.shape) < 0.5), array.dtype.type(0), moved)
 
 
-# Operators for which onnxruntime ends or holds its process if an operand has no elements.
-_FRAGILE = {
-    *("LSTM", "GRU", "RNN", "Einsum", "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Resize"),
-    *("RoiAlign", "MaxRoiPool", "GridSample", "Unique", "MultiHeadAttention"),
-}
-_LOSSES = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
-_SKIPS = {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
 _BY_LAST_AXIS = {"BiasGelu", "FastGelu", "SimplifiedLayerNormalization"}
-_WINDOWS = {"Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"}
-
-
-def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
-    """Raises: Skip, for what onnxruntime must not be asked."""
-    if node.op_type in _FRAGILE and not all(array.size for array in inputs):
-        raise Skip("onnxruntime does not come back")
-    if node.op_type == "Scan" and not all(array.size for array in inputs):
-        raise Skip("onnxruntime ends the process where it transposes what is scanned along another axis")
-    if node.op_type == "GatherND" and not _fits_batch(node, inputs):
-        raise Refused("onnxruntime reads batches that the data does not have")
-    if node.op_type.endswith("Window") and inputs[0] < 4:
-        raise Skip("of one element, packages differ; of two or three, all may be rounding errors of zero")
-    if node.op_type.startswith("Reduce") and not inputs[0].size:
-        axes = inputs[1] if len(inputs) > 1 else np.zeros(1)
-        if node.op_type != "ReduceSum" or axes.min(initial=0) < 0:
-            raise Skip("of no elements, for which onnxruntime and the reference have other results or shapes")
-    if (
-        node.op_type == "Concat"
-        and {array.ndim for array in inputs if array.size}
-        and not all(array.size for array in inputs)
-    ):
-        raise Skip("onnxruntime leaves out what is empty, and need not fit")
-    if node.op_type == "InstanceNormalization" and np.prod(inputs[0].shape[2:]) < 2:
-        raise Skip("of one element, onnxruntime gives rounding errors of its mean")
-    if node.op_type == "Gemm" and not inputs[0].size and inputs[0].ndim == 2:
-        raise Skip("of products without terms, onnxruntime forgets beta")
-    if node.op_type.startswith("Arg") and not inputs[0].size:
-        raise Skip("of no elements, none is the largest")
-    if (
-        node.op_type == "Mod"
-        and inputs[0].dtype.kind in "iu"
-        and (abs(inputs[0].astype(float)) > 2**53).any()
-    ):
-        raise Skip("onnxruntime has the remainder of float64")
-    if node.op_type == "Resize" and _has_fractions(node, inputs):
-        raise Skip("of a length with a fraction, ONNX's tests take the fraction, and onnxruntime does not")
-    if node.op_type == "DFT" and not inputs[0].size:
-        raise Skip("a transform of no elements, which numpy refuses")
-    if node.op_type in _LOSSES and inputs[1].shape != (*inputs[0].shape[:1], *inputs[0].shape[2:]):
-        raise Refused("packages differ in what they check")
-    if node.op_type == "Compress" and _is_longer(node, inputs[1].size, inputs[0].shape):
-        raise Refused("onnxruntime leaves out conditions beyond the last element, whether or not they hold")
-    if node.op_type == "Attention" and not _fits_attention(*(array.shape for array in inputs[:3])):
-        raise Refused("of other sizes, onnxruntime computes float64 alone")
-    if (
-        node.op_type == "MultiHeadAttention"
-        and any(item.name == "unidirectional" and item.i for item in node.attribute)
-        and inputs[0].shape[1] != inputs[1].shape[1]
-    ):
-        raise Skip("of as many keys as queries alone, onnxruntime masks the last row")
-    if node.op_type in _SKIPS and not _fits_skip(*(array.shape for array in inputs[:2])):
-        raise Refused("onnxruntime takes skips of any number of rows, and leaves some out")
-    if node.op_type in _WINDOWS and _is_small(node, inputs):
-        raise Skip("smaller than its window: onnxruntime rounds towards zero; or with negative pads")
 
 
 def stretch(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -418,8 +352,8 @@ def stretch(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> list[np.ndarr
         Refused: they do not broadcast.
     """
     x, *rest = inputs
-    if node.op_type in _BY_LAST_AXIS or node.op_type in _SKIPS:
-        if node.op_type in _SKIPS:
+    if node.op_type in _BY_LAST_AXIS or node.op_type in SKIPS:
+        if node.op_type in SKIPS:
             x, rest[0] = (np.array(array) for array in np.broadcast_arrays(x, rest[0]))
         shape = np.broadcast_shapes(x.shape[-1:], *(array.shape[-1:] for array in rest))
         rest = [np.broadcast_to(array, (*array.shape[:-1], *shape)) for array in rest]
@@ -442,55 +376,6 @@ def check(node: onnx.NodeProto, inputs: Sequence[np.ndarray], outputs: Sequence[
             info = np.iinfo(target)
             if float(inputs[0].min()) <= info.min - 1 or float(inputs[0].max()) >= info.max:
                 raise Skip("a cast that ONNX does not define")
-
-
-def _has_fractions(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    """Whether positions depend on lengths that scales give, which are no integers."""
-    modes = [item.s for item in node.attribute if item.name == "coordinate_transformation_mode"]
-    scales = [array for array in inputs[1:] if array.dtype == np.float32 and array.shape == (inputs[0].ndim,)]
-    lengths = scales[-1] * inputs[0].shape if scales else np.zeros(1)
-    return bool(set(modes) & {b"align_corners", b"tf_crop_and_resize"}) and not np.all(lengths % 1 == 0)
-
-
-def _fits_batch(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    count = next((item.i for item in node.attribute if item.name == "batch_dims"), 0)
-    return inputs[0].shape[:count] == inputs[1].shape[:count]
-
-
-def _is_longer(node: onnx.NodeProto, length: int, shape: Sequence[int]) -> bool:
-    axis = next((item.i for item in node.attribute if item.name == "axis"), None)
-    return length > (int(np.prod(shape)) if axis is None else shape[axis])
-
-
-def _fits_attention(q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> bool:
-    if not len(q) == len(k) == len(v) == 4:
-        return True
-    return q[0] == k[0] and tuple(k[:3]) == tuple(v[:3]) and q[3] == k[3] and bool(k[1]) and not q[1] % k[1]
-
-
-def _fits_skip(x: Sequence[int], skip: Sequence[int]) -> bool:
-    return tuple(skip) in (tuple(x), tuple(x[1:]), (1, *x[1:]))
-
-
-def _is_small(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    """Whether an axis of an image, with its pads, is smaller than a window, or pads are negative."""
-    given = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-    weight = next((array for array in inputs[1:] if array.ndim == inputs[0].ndim), inputs[0])
-    taps = given.get("kernel_shape", weight.shape[2:])
-    pads, dilations = given.get("pads", [0] * 2 * len(taps)), given.get("dilations", [1] * len(taps))
-    if given.get("auto_pad", b"").startswith(b"SAME"):
-        strides = given.get("strides", [1] * len(taps))
-        return (
-            "Pool" in node.op_type
-            and any(  # negative pads, which packages take or leave
-                (-(-size // strides[i]) - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 < size
-                for i, size in enumerate(inputs[0].shape[2:])
-            )
-        )
-    return any(
-        size + pads[i] + pads[i + len(taps)] < (taps[i] - 1) * dilations[i] + 1
-        for i, size in enumerate(inputs[0].shape[2:])
-    )
 
 
 class Builder:

@@ -12,6 +12,7 @@ pytest.importorskip("onnxruntime")
 
 from .building import Graph, Step
 from .comparing import BATCH, Case, _runs, compare, fault, minimized, random_graph, save, setting_of
+from .guards import Skip, guard
 
 
 @pytest.mark.parametrize("batch", [0, 3, 7, 11])
@@ -118,3 +119,35 @@ def test_batches_of_a_lower_level() -> None:
     assert 0.02 < sum(one.optimized for one in settings) / 500 < 0.06
     if _runs("x86-64-v3"):
         assert {str(one.target).rpartition(":")[2] for one in settings} == {"None", "x86-64", "x86-64-v3"}
+
+
+CAUSAL = onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=1)
+ROTARY = onnx.helper.make_node("RotaryEmbedding", ["x", "at", "c", "s"], ["y"], domain="com.microsoft")
+LOSS = onnx.helper.make_node("SoftmaxCrossEntropyLoss", ["x", "t", "w"], ["y"])
+LINEAR = onnx.helper.make_node(
+    "LinearClassifier",
+    ["x"],
+    ["y", "z"],
+    domain="ai.onnx.ml",
+    coefficients=[1.0] * 6,
+    classlabels_ints=[0, 1],
+)
+MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
+
+
+@pytest.mark.parametrize(
+    ("node", "shapes", "others"),
+    [
+        (CAUSAL, [(1, 2, 2, 4), (1, 2, 3, 4), (1, 2, 3, 4)], [(1, 2, 1, 4), (1, 2, 3, 4), (1, 2, 3, 4)]),
+        (ROTARY, [(1, 1, 1, 8), (1, 1), (9, 4)], [(1, 1, 1, 4), (1, 1), (9, 4)]),
+        (LOSS, [(3, 5), (3,), (5,)], [(3, 7), (3,), (5,)]),
+        (LINEAR, [(2, 3)], [(2, 2)]),
+        (MATMUL, [(3, 4, 0), (3, 0, 6)], [(3, 4, 0), (6, 0, 6)]),
+    ],
+)
+def test_what_onnxruntime_is_not_asked(
+    node: onnx.NodeProto, shapes: Sequence[tuple[int, ...]], others: Sequence[tuple[int, ...]]
+) -> None:
+    guard(node, [np.zeros(shape) for shape in shapes])
+    with pytest.raises(Skip):
+        guard(node, [np.zeros(shape) for shape in others])

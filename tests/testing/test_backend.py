@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 
@@ -185,12 +187,15 @@ def test_a_refusal_is_counted_and_is_no_failure() -> None:
 def test_a_bfloat16_may_be_rounded_to_its_neighbour() -> None:
     (case,) = [one for one in node_cases() if one.name == "test_attention_4d_causal_padded_kv_bf16_expanded"]
     wanted = case.runs[0][1][0]
-    near, far = (
-        (wanted.view(np.uint16) + steps).view(wanted.dtype) for steps in (np.uint16(1), np.uint16(4))
-    )
+    near, next_, far = ((wanted.view(np.uint16) + np.uint16(steps)).view(wanted.dtype) for steps in (1, 2, 4))
     case.compare(0, [near])
+    case.compare(0, [next_])  # by several nodes, each of which rounds
     with pytest.raises(AssertionError, match="output 0"):
         case.compare(0, [far])
+    single = dataclasses.replace(case, model=onnx.ModelProto())
+    single.compare(0, [near])
+    with pytest.raises(AssertionError, match="output 0"):
+        single.compare(0, [next_])
 
 
 def test_what_cannot_be_checked() -> None:

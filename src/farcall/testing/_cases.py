@@ -60,7 +60,10 @@ class Case:
                 np.testing.assert_allclose(ours, theirs, self.rtol, self.atol, err_msg=f"output {i}")
             elif theirs.dtype.name == "bfloat16":  # of which numpy has no tolerance
                 wide, other = (one.astype(np.float32) for one in (ours, theirs))
-                rtol = max(self.rtol, _BFLOAT16_STEP)
+                rounded = (
+                    1 if len(self.model.graph.node) < 2 else 2
+                )  # each node rounds what the next one reads
+                rtol = max(self.rtol, rounded * _BFLOAT16_STEP)
                 np.testing.assert_allclose(wide, other, rtol, self.atol, err_msg=f"output {i}")
             else:
                 np.testing.assert_array_equal(ours, theirs, err_msg=f"output {i}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,23 @@ def test_regions_run_in_order_at_any_batch(main_of: MainOf, batch: int) -> None:
     z = main_of(chain())(x, y)
     assert z.shape == (batch, 3)
     np.testing.assert_array_equal(z, -(x + y) * np.float32(2.5))
+
+
+def test_empty_tensors_between_regions_are_aligned(main_of: MainOf) -> None:
+    class Careful(Stub):
+        """Refuses tensors that are not aligned as the memory between regions is."""
+
+        def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
+            code = super().compile(region, target, options)
+            check = "  if (!DATA(0) || (uintptr_t)DATA(0) % 64) return -1;\n"
+            text = code.sources[f"{region.name}.c"].replace(
+                "{\n  int64_t n = count", "{\n" + check + "  int64_t n = count"
+            )
+            return replace(code, sources={f"{region.name}.c": text})
+
+    proto = model([("Neg", "x", "a"), ("Abs", "a", "z")], {"x": ["n", 3]}, {"z": ["n", 3]})
+    artifact = plan(proto, Careful("npu", ["Abs"]), Stub("cpu")).build()
+    assert main_of(artifact)(ramp(0, 3)).shape == (0, 3)
 
 
 def test_static_model(main_of: MainOf) -> None:

@@ -482,7 +482,9 @@ class _Driver:
         allocations = "".join(self._allocate(j) for j in sorted(stage.outputs))
         first, last = self._first_step[k : k + 2]
         place = self._first_slot
-        return f"""{derive}{allocations}  if (f->need > 0) {{
+        # An empty tensor needs no memory, but an aligned address: regions get the pointer.
+        needed = "true" if end > start else "f->need > 0"
+        return f"""{derive}{allocations}  if ({needed}) {{
     block[{k}] = farcall_take_block(about, (size_t)f->need);
     if (!block[{k}]) goto done;
     char* memory = fc_block_data(block[{k}]);

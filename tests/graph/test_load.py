@@ -366,6 +366,12 @@ def test_an_output_without_a_shape_gets_the_inferred_one() -> None:
     assert [str(dim) for dim in dims(model.graph.outputs[0])] == ["n", "4"]
 
 
+def test_an_input_that_is_an_output_keeps_its_shape() -> None:
+    proto = text_model("g (float[n, 4] x) => (float[n, 4] y, float[n, 4] x) { y = Neg(x) }")
+    proto.graph.output[1].type.tensor_type.ClearField("shape")
+    assert text(dims(load_model(proto).graph.inputs[0])) == ("n", 4)
+
+
 def nested(depth: int) -> onnx.ModelProto:
     """An If inside of an If, and so on."""
     made = chain(0)

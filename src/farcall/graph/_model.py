@@ -103,6 +103,7 @@ def _made_of(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.M
         types = _check_and_infer(_without_weights(proto), name)
         _check_texts(proto)
         model: ir.Model = ir.from_proto(proto)
+        _declare_inputs(model, proto)
         map_external_data(model, folders)
         _normalize(model)
         separate(model.graph)
@@ -111,6 +112,13 @@ def _made_of(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.M
     fold_shapes(model, infer_shapes(model, types, _declaring_numbers(proto)))
     model.meta[GONE] = frozenset(given.difference(node.name for node in model.graph))
     return model
+
+
+def _declare_inputs(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Give inputs that are outputs, too, the shapes that they have as inputs, where the outputs state none."""
+    for value, info in zip(model.graph.inputs, proto.graph.input, strict=True):
+        if value.is_graph_output() and value.shape is None:
+            ir.serde.deserialize_value_info_proto(info, value)
 
 
 def convert_opset(source: ModelLike, opset: int) -> ir.Model:

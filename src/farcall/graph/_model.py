@@ -115,7 +115,7 @@ def _made_of(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.M
 
 
 def _declare_inputs(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Give inputs that are outputs, too, the shapes that they have as inputs, where the outputs state none."""
+    """Give inputs that are outputs, too, their shapes as inputs, where the outputs state none."""
     for value, info in zip(model.graph.inputs, proto.graph.input, strict=True):
         if value.is_graph_output() and value.shape is None:
             ir.serde.deserialize_value_info_proto(info, value)

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, INTEGERS, c_type
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import (
     Unsupported,
     extents,
@@ -18,6 +19,7 @@ from farcall.backends.c._node import (
     operand,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
@@ -46,7 +48,13 @@ def _arg(node: ir.Node) -> Iterator[Step]:
         some = kernel.dim(product((outer, inner)))
         kernel.line(f"if ({kernel.dim(length)} == 0 && {some} != 0) {refusal}")
     better = _better(node, "<" if node.op_type == "ArgMin" else ">")
-    _search(kernel, operand(node, 0), (outer, length, inner), better, f"{q}[i * {width} + j + t] = at[t];")
+    _search(
+        kernel,
+        operand(node, 0),
+        (outer, length, inner),
+        better,
+        f"for (int64_t t = 0; t < wide; ++t) {q}[i * {width} + j + t] = at[t];",
+    )
     yield kernel.step()
 
 
@@ -61,12 +69,15 @@ def _better(node: ir.Node, sign: str) -> Callable[[str, str], str]:
 def _search(
     kernel: Kernel, source: ir.Value, sizes: tuple[Dim, Dim, Dim], better: Callable[[str, str], str], use: str
 ) -> None:
-    """Find the best element along the middle of ``sizes``; run ``use`` for row ``i``, column ``j + t``."""
+    """Find the best elements along the middle of ``sizes``: of row ``i``, ``wide`` columns from ``j`` on.
+
+    ``use`` is what is done with their places, ``at``.
+    """
     outer, length, inner = sizes
     kind, p = c_type(source.dtype), kernel.read(source)
     count, width = kernel.dim(length), kernel.dim(inner)
     tile = 1 if inner == 1 else _TILE
-    with kernel.loop("i", outer), kernel.loop("j", inner, step=tile):
+    with shared(kernel, [("i", outer, 1), ("j", inner, tile)], product((ELEMENT, length, tile))):
         kernel.line(f"const {kind}* in = {p} + i * {count} * {width} + j;")
         kernel.line(f"const int64_t wide = {width} - j < {tile} ? {width} - j : {tile};")
         kernel.line(f"{kind} best[{tile}];\nint64_t at[{tile}];")
@@ -75,8 +86,7 @@ def _search(
         with kernel.loop("k", count, start=1), kernel.loop("t", "wide"):
             kernel.line(f"const {kind} x = in[k * {width} + t];")
             kernel.line(f"if ({better('x', 'best[t]')}) {{ best[t] = x; at[t] = k; }}")
-        with kernel.loop("t", "wide"):
-            kernel.line(use)
+        kernel.line(use)
 
 
 def _check_hardmax(node: ir.Node) -> None:
@@ -91,7 +101,10 @@ def _hardmax(node: ir.Node) -> Iterator[Step]:
     source, kernel = operand(node, 0), Kernel()
     q, total = kernel.write(node.outputs[0]), kernel.dim(product(dims(source)))
     kernel.line(f"if ({total} == 0) return;")
-    kernel.line(f"memset({q}, 0, (size_t){total} * sizeof *{q});")
-    place = f"(i * {kernel.dim(length)} + at[t]) * {kernel.dim(inner)} + j + t"
-    _search(kernel, source, (outer, length, inner), _better(node, ">"), f"{q}[{place}] = 1;")
+    count, width = kernel.dim(length), kernel.dim(inner)
+    use = (
+        f"for (int64_t k = 0; k < {count}; ++k)\n"
+        f"  for (int64_t t = 0; t < wide; ++t) {q}[(i * {count} + k) * {width} + j + t] = k == at[t];"
+    )
+    _search(kernel, source, (outer, length, inner), _better(node, ">"), use)
     yield kernel.step()

@@ -12,7 +12,9 @@ from farcall.backends.c._conv import check_shapes
 from farcall.backends.c._elements import verify_same, want_same
 from farcall.backends.c._gemm import ZERO, Start, call_gemm, plain_left, plain_right
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import Unsupported, has_input, int_attr, operand, want_dtypes
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.backends.c._sampling import Sample
 from farcall.backends.c._window import axes_of
@@ -62,7 +64,8 @@ def _deform_conv(node: ir.Node) -> Iterator[Step]:
     group = int_attr(node, "group", 1)
     outs, depth = int(dims(w)[0]) // group, int(product(dims(w)[1:]))
     total = kernel.dim(product(dims(out)[2:]))
-    with kernel.loop("n", dims(x)[0]), kernel.loop("first", total, step=_TILE):
+    cost = _TILE * group * (outs + ELEMENT) * depth
+    with shared(kernel, [("n", dims(x)[0], 1), ("first", product(dims(out)[2:]), _TILE)], cost):
         kernel.line(f"const int64_t tile = {total} - first < {_TILE} ? {total} - first : {_TILE};")
         writer.write()
         with kernel.loop("g", str(group)):

@@ -32,7 +32,7 @@ def _det(node: ir.Node) -> Iterator[Step]:
     verify_same(kernel, node, "a square matrix", (columns,), (rows,))
     n, square = kernel.dim(rows), kernel.dim(product((rows, rows)))
     m = kernel.scratch(ir.DataType.DOUBLE, product((rows, rows)))
-    with kernel.loop("b", product(batch)):
+    with kernel.parallel("b", product(batch), product((rows, rows, rows))):
         with kernel.loop("i", square):
             kernel.line(f"{m}[i] = {p}[b * {square} + i];")
         kernel.line("double det = 1;")

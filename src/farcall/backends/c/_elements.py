@@ -11,6 +11,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import ALL, FLOATS, INTEGERS
 from farcall.backends.c import _scalar as scalar
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import (
     Unsupported,
     int_attr,
@@ -21,6 +22,7 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product, same
 
@@ -95,7 +97,7 @@ def _gather_elements(node: ir.Node) -> Iterator[Step]:
     nest = _nest(node)
     _verify_reach(kernel, node)
     with ExitStack() as stack:
-        here, there = nest.open(kernel, node, stack)
+        here, there = nest.open(kernel, node, stack, share=True)
         kernel.line(f"{q}[{here}] = {p}[{there}];")
     yield kernel.step()
 
@@ -150,11 +152,20 @@ class _Nest:
     strides: list[Dim | None]  # in the data; None: the axis that the indices choose
     axis: int
 
-    def open(self, kernel: Kernel, node: ir.Node, stack: ExitStack) -> tuple[str, str]:
-        """Write the loops; returns the places of an index and of the element that it chooses."""
+    def open(
+        self, kernel: Kernel, node: ir.Node, stack: ExitStack, *, share: bool = False
+    ) -> tuple[str, str]:
+        """Write the loops, which threads may ``share``.
+
+        Returns:
+            The places of an index and of the element that it chooses.
+        """
         data, indices = operand(node, 0), operand(node, 1)
-        for number, length in enumerate(self.lengths):
-            stack.enter_context(kernel.loop(f"i{number}", length))
+        loops = [(f"i{number}", length, 1) for number, length in enumerate(self.lengths)]
+        if share:
+            stack.enter_context(shared(kernel, loops[:-1], product((ELEMENT, self.lengths[-1]))))
+        for name, length, _ in loops[-1:] if share else loops:
+            stack.enter_context(kernel.loop(name, length))
         here = " + ".join(
             f"i{number} * {kernel.dim(product(self.lengths[number + 1 :]))}"
             for number in range(len(self.lengths))

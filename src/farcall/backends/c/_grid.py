@@ -10,6 +10,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import ALL, FLOATS, c_type
 from farcall.backends.c._elements import verify_same, want_same
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import (
     Unsupported,
     int_attr,
@@ -20,6 +21,7 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import allocating, always, loops
 from farcall.backends.c._sampling import TAPS, TILE, Sample
 from farcall.graph.dims import Dim, dims, product
@@ -91,7 +93,8 @@ def _grid_sample(node: ir.Node) -> Iterator[Step]:
     sample.keep(TILE)
     total, plane = kernel.dim(points), kernel.dim(product(sizes))
     scale = f"farcall_{'corner' if _is_aligned(node) else 'edge'}_{kinds[0]}"
-    with kernel.loop("n", dims(x)[0]), kernel.loop("first", total, step=TILE):
+    cost = product((TILE, 2 * ELEMENT, dims(x)[1] + 2))
+    with shared(kernel, [("n", dims(x)[0], 1), ("first", points, TILE)], cost):
         kernel.line(f"const int64_t tile = {total} - first < {TILE} ? {total} - first : {TILE};")
         with kernel.loop("o", "tile"):
             kernel.line(f"const {kinds[0]}* const point = {g} + (n * {total} + first + o) * {len(sizes)};")

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import ALL, c_literal
 from farcall.backends.c._kernel import Kernel, Step
-from farcall.backends.c._nest import coalesce
+from farcall.backends.c._nest import coalesce, shared
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -79,7 +79,8 @@ def _constant_of_shape(node: ir.Node) -> Iterator[Step]:
     q = _output(kernel, node, 0)
     tensor = node.attributes["value"].as_tensor().numpy() if "value" in node.attributes else None
     text = c_literal(0 if tensor is None else tensor.reshape(-1)[0].item(), out.dtype)
-    with kernel.loop("i", kernel.dim_parameter(product(dims(out)))):
+    total = product(dims(out))
+    with kernel.parallel("i", kernel.dim_parameter(total), ELEMENT, product((ELEMENT, total))):
         kernel.line(f"{q}[i] = {text};")
     yield kernel.step()
 
@@ -162,8 +163,11 @@ def copy_broadcast(
     nest = coalesce(domain, [view, domain])
     # Without elements, the loops around the one of length 0 could still be long.
     with kernel.block(f"if ({kernel.dim(product(domain))})"), ExitStack() as stack:
-        for axis, dim in enumerate(nest.dims):
-            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
+        loops = [(f"i{axis}", dim, 1) for axis, dim in enumerate(nest.dims)]
+        outer, inner = (loops[:-1], loops[-1:]) if len(loops) > 1 else (loops, [])
+        stack.enter_context(shared(kernel, outer, product((ELEMENT, *(dim for _, dim, _ in inner)))))
+        for name, dim, _ in inner:
+            stack.enter_context(kernel.loop(name, kernel.dim(dim)))
         places = [
             " + ".join(
                 f"i{axis} * {kernel.dim(nest.stride(number, axis))}"

@@ -21,6 +21,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import allocating, loops
 from farcall.graph.dims import dims, product
 
@@ -109,7 +110,7 @@ def _reverse_sequence(node: ir.Node) -> Iterator[Step]:
     verify_same(kernel, node, "the lengths", dims(lengths), (shape[batch],))
     most, width, inner = kernel.dim(shape[1 - batch]), kernel.dim(shape[1]), kernel.dim(product(shape[2:]))
     parts = (f"{label(node)}: a length of ", f"{n}[b]", ", of ", most, " steps")
-    with kernel.loop("b", shape[batch]):
+    with kernel.parallel("b", shape[batch], product((ELEMENT, shape[1 - batch], *shape[2:]))):
         kernel.line(f"if ({n}[b] < 0 || {n}[b] > {most}) {kernel.fail_with('ValueError', *parts)}")
         with kernel.loop("t", most):
             kernel.line(f"const int64_t s = t < {n}[b] ? {n}[b] - 1 - t : t;")

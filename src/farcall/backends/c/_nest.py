@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from farcall.backends.c._kernel import Kernel
-from farcall.graph.dims import Dim, product
+from farcall.graph.dims import Dim, ceildiv, product
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,32 @@ def coalesce(domain: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Nest:
             dims.append(dim)
             moves.append(pattern)
     return Nest(tuple(dims), tuple(zip(*moves, strict=True)) if moves else tuple(() for _ in views))
+
+
+@contextmanager
+def shared(kernel: Kernel, loops: Sequence[tuple[str, Dim, int]], cost: Dim) -> Iterator[None]:
+    """Loops in each other, whose iterations threads share as those of one: see :meth:`Kernel.split`.
+
+    Args:
+        kernel: The kernel.
+        loops: The variable of each loop, up to which number it counts, and by which step.
+        cost: That of an iteration of the innermost one.
+    """
+    counts = [ceildiv(count, step) for _, count, step in loops]
+    begin, end = kernel.split(product(counts), cost)
+    with ExitStack() as stack:
+        if begin == "0":
+            for name, count, step in loops:
+                stack.enter_context(kernel.loop(name, count, step=step))
+        else:
+            stack.enter_context(kernel.loop("part", end, start=begin))
+            place = "part"
+            for number, (name, _, step) in reversed(list(enumerate(loops))):
+                size = kernel.dim(counts[number])
+                index = f"({place}) % {size}" if number else place
+                kernel.line(f"const int64_t {name} = {index if step == 1 else f'({index}) * {step}'};")
+                place = f"({place}) / {size}"
+        yield
 
 
 @contextmanager

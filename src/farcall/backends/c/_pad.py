@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import ALL, c_expr, c_literal, c_type
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -24,6 +25,7 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import allocating, loops
 from farcall.graph.dims import Dim, dims, product, same
 
@@ -183,8 +185,9 @@ def _write(kernel: Kernel, node: ir.Node, leading: Sequence[str], mode: str) -> 
     with ExitStack() as stack:
         source, place = "0", "0"
         inside: list[str] = []
+        rows = [(f"i{axis}", item.target, 1) for axis, item in enumerate(outer)]
+        stack.enter_context(shared(kernel, rows, product((ELEMENT, last.target))))
         for axis, item in enumerate(outer):
-            stack.enter_context(kernel.loop(f"i{axis}", item.target))
             source = f"({source}) * {kernel.dim(item.size)} + {_source(kernel, item, axis, mode, inside)}"
             place = f"({place}) * {kernel.dim(item.target)} + i{axis}"
         kernel.line(f"{kind}* out = {q} + ({place}) * {width};")

@@ -21,8 +21,9 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
-from farcall.graph.dims import dims
+from farcall.graph.dims import dims, product
 
 _MODES = ("avg", "max")
 _SHIFTS = {"half_pixel": 0.5, "output_half_pixel": 0.0}  # of the image against the region
@@ -120,7 +121,7 @@ def _roi_align(node: ir.Node) -> Iterator[Step]:
     assert x.dtype is not None  # noqa: S101 - checked before
     sums = kernel.scratch(x.dtype, channels)
     kernel.line(f"const int64_t plane = {sizes['y']} * {sizes['x']};")
-    with kernel.loop("n", dims(regions)[0]):
+    with kernel.parallel("n", dims(regions)[0], product((4 * ELEMENT, channels, *bins.values()))):
         kernel.index("image", f"{kernel.read(chosen)}[n]", kernel.dim(images), label(node), "the batch")
         scale, shift = (c_literal(v, x.dtype) for v in (float_attr(node, "spatial_scale", 1.0), _shift(node)))
         for axis, column in (("y", 1), ("x", 0)):
@@ -222,7 +223,7 @@ def _max_roi_pool(node: ir.Node) -> Iterator[Step]:
     kernel.file_scope(_POOL)
     p, r, q = kernel.read(x), kernel.read(regions), kernel.write(node.outputs[0])
     depth, h, w = kernel.dim(channels), kernel.dim(height), kernel.dim(width)
-    with kernel.loop("n", dims(regions)[0]):
+    with kernel.parallel("n", dims(regions)[0], product((4 * ELEMENT, channels, rows, columns))):
         kernel.line(f"const {kind}* const region = {r} + n * 5;")
         number = "farcall_roi_round(trunc((double)region[0]))"
         kernel.index("image", number, kernel.dim(images), label(node), "the batch")

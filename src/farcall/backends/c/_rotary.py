@@ -8,9 +8,11 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_type
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import Unsupported, has_input, int_attr, operand, rank, want_dtypes
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
-from farcall.graph.dims import Dim, dims, same
+from farcall.graph.dims import Dim, dims, product, same
 
 
 def _heads(node: ir.Node) -> tuple[Dim, Dim, Dim]:
@@ -54,7 +56,7 @@ def _rotary(node: ir.Node) -> Iterator[Step]:
     heads, length, size = _heads(node)
     count = kernel.dim(length)
     inner_first = rank(x) == 3  # [batch, sequence, heads, size]; else [batch, heads, sequence, size]
-    with kernel.loop("b", kernel.dim(dims(x)[0])), kernel.loop("s", count):
+    with shared(kernel, [("b", dims(x)[0], 1), ("s", length, 1)], product((ELEMENT, heads, size))):
         _angles(kernel, node, count)
         with kernel.loop("h", kernel.dim(heads)):
             row = f"(b * {count} + s) * {kernel.dim(heads)} + h"

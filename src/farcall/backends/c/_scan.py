@@ -20,6 +20,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import dims, product
 
@@ -48,9 +49,15 @@ def _cumulate(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     p, q = kernel.read(x), kernel.write(out)
     outer, length, inner = _sizes(kernel, node)
+    known = _known_axis(node)
     exclusive, reverse = (bool(int_attr(node, name, 0)) for name in ("exclusive", "reverse"))
     symbol, neutral = ("+", 0) if node.op_type == "CumSum" else ("*", 1)
-    with kernel.loop("i", outer), kernel.loop("k", length):
+    if known is None:
+        planes = kernel.loop("i", outer)
+    else:
+        before, *others = extents(dims(x), known)
+        planes = kernel.parallel("i", before, product((ELEMENT, *others)))
+    with planes, kernel.loop("k", length):
         kernel.line(f"const int64_t plane = {f'{length} - 1 - k' if reverse else 'k'};")
         kernel.line(f"const int64_t here = (i * {length} + plane) * {inner};")
         kernel.line(f"const int64_t before = here {'+' if reverse else '-'} {inner};")

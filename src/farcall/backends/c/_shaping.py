@@ -163,6 +163,7 @@ def _merge_axes(
     return lengths, steps
 
 
+_PIECE = 4096  # elements of one row that are copied at once
 _TILE = 16  # elements: a tile of 16 lines of 64 bytes stays in the L1 cache
 
 
@@ -260,9 +261,14 @@ def copy_rows(
     ends = (kernel.dim_parameter(read[0]), kernel.dim_parameter(read[1]))
     starts = (kernel.dim_parameter(write[0]), kernel.dim_parameter(write[1]))
     kernel.line(f"if ({run} == 0) return;")
-    with kernel.loop("i", count):
-        to, origin = f"{q} + {starts[1]} + i * {starts[0]}", f"{p} + {ends[1]} + i * {ends[0]}"
-        kernel.line(f"memcpy({to}, {origin}, (size_t){run} * {size});")
+    to, origin = f"{q} + {starts[1]}", f"{p} + {ends[1]}"
+    if rows == 1:
+        with kernel.parallel("i", run, ELEMENT * _PIECE, product((ELEMENT, length)), step=_PIECE):
+            kernel.line(f"const int64_t count = {run} - i < {_PIECE} ? {run} - i : {_PIECE};")
+            kernel.line(f"memcpy({to} + i, {origin} + i, (size_t)count * {size});")
+        return kernel.step()
+    with kernel.parallel("i", count, f"{ELEMENT}. * {run}", product((ELEMENT, rows, length))):
+        kernel.line(f"memcpy({to} + i * {starts[0]}, {origin} + i * {ends[0]}, (size_t){run} * {size});")
     return kernel.step()
 
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import ALL
 from farcall.backends.c._elements import check_reduction, copy_all, reduced, verify_same, want_same
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import (
     Unsupported,
     has_input,
@@ -20,6 +21,7 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
@@ -67,7 +69,11 @@ def _gather(node: ir.Node) -> Iterator[Step]:
     verify_same(kernel, node, "the indices' batch", indices[:batch], data[:batch])
     tuples = kernel.dim(product(indices[batch:-1]))
     block, inner = kernel.dim(product(data[batch:])), kernel.dim(product(data[batch + count :]))
-    with kernel.loop("i", product(data[:batch])), kernel.loop("j", tuples):
+    places: list[tuple[str, Dim, int]] = [
+        ("i", product(data[:batch]), 1),
+        ("j", product(indices[batch:-1]), 1),
+    ]
+    with shared(kernel, places, product((ELEMENT, *data[batch + count :]))):
         kernel.line(f"const int64_t at = i * {tuples} + j;")
         place = _place(kernel, node, batch, count, f"at * {count}")
         kernel.line(f"const int64_t from = i * {block} + {place};")

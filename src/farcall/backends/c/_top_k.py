@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, INTEGERS, c_type
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -21,8 +22,9 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import allocating, is_late, loops
-from farcall.graph.dims import dims
+from farcall.graph.dims import Dim, dims, product
 
 
 def _axis(node: ir.Node) -> int:
@@ -52,7 +54,8 @@ def _top_k(node: ir.Node) -> Iterator[Step]:
     k = kernel.dim(kept)
     heap = kernel.scratch(ir.DataType.INT64, length if is_late(node) else kept)
     row = "" if inner == 1 else kernel.scratch(x.dtype or ir.DataType.FLOAT, length)
-    with kernel.block(f"if ({k})"), kernel.loop("i", outer), kernel.loop("j", inner):
+    rows: list[tuple[str, Dim, int]] = [("i", outer, 1), ("j", inner, 1)]
+    with kernel.block(f"if ({k})"), shared(kernel, rows, product((2 * ELEMENT, length))):
         if row:
             with kernel.loop("n", length):
                 kernel.line(f"{row}[n] = {p}[(i * {count} + n) * {width} + j];")

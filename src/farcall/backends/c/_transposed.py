@@ -18,6 +18,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import FLOATS, INTEGERS, SIGNED, c_expr, c_type
 from farcall.backends.c._gemm import ZERO, Left, call_gemm, packed_left, plain_left, plain_right
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -31,6 +32,7 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, ceildiv, dims, floordiv, product, same
 
@@ -208,7 +210,8 @@ def _conv_transpose(node: ir.Node) -> Iterator[Step]:
     left = _weights(kernel, node, (group, ins, outs, taps), block)
     columns = kernel.scratch(y.dtype, block * taps * windows)
     count, plane = kernel.dim(windows), kernel.dim(product(dims(y)[2:]))
-    with kernel.loop("n", dims(x)[0]), kernel.loop("g", str(group)), kernel.loop("b", str(outs // block)):
+    places: list[tuple[str, Dim, int]] = [("n", dims(x)[0], 1), ("g", group, 1), ("b", outs // block, 1)]
+    with shared(kernel, places, product((block * taps * (ins + ELEMENT), windows))):
         image = f"{source} + (n * {group} + g) * {ins} * {count}"
         sizes = [str(block * taps), count, str(ins)]
         call_gemm(kernel, y.dtype, sizes, left, plain_right(y.dtype, image, count), (columns, count), ZERO)
@@ -265,7 +268,8 @@ def _col2im(node: ir.Node) -> Iterator[Step]:
     summed = _Sum(kernel, y.dtype, axes)
     planes, columns = product(dims(y)[:2]), kernel.dim(dims(x)[2])
     plane, taps = kernel.dim(product(dims(y)[2:])), " * ".join(axis.taps for axis in axes)
-    with kernel.loop("n", planes):
+    each = f"{ELEMENT}. * {kernel.dim(dims(x)[1])} * {columns} / (1 + {kernel.dim(dims(y)[1])})"
+    with kernel.parallel("n", planes, each, product((ELEMENT, *dims(x)))):
         summed.write(f"{source} + n * ({taps}) * {columns}", f"{target} + n * {plane}", "0")
     yield kernel.step()
 

@@ -12,6 +12,7 @@ from farcall.backends._ctext import FLOATS, c_type
 from farcall.backends.c._forest import Forest, forest_of
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import Unsupported, label, operand, rank, want_dtypes
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.backends.c._scores import transform, transform_of
 from farcall.graph.dims import dims
@@ -45,6 +46,11 @@ class _Writer:
         """A pointer to constants. Places fit in 32 bits."""
         data = data.astype(np.int32) if data.dtype == np.int64 and name != "labels" else data
         return self.kernel.table(data)
+
+    @property
+    def cost(self) -> int:
+        """What a row costs: of each tree, some steps, whose memory is not in order."""
+        return (len(self.forest.roots) * 8 + self.forest.targets) * ELEMENT
 
     def reserve(self) -> None:
         """Declare memory for the sums of a row, ``score``, and for its results, ``out``."""
@@ -141,7 +147,7 @@ def _regressor(node: ir.Node) -> Iterator[Step]:
     kernel, count = writer.kernel, writer.forest.targets
     q = kernel.write(out)
     writer.reserve()
-    with kernel.loop("i", rows):
+    with kernel.parallel("i", rows, writer.cost):
         writer.sum_up(x)
         writer.finish()
         transform(kernel, transform_of(node), "out", str(count))
@@ -168,7 +174,7 @@ def _classifier(node: ir.Node) -> Iterator[Step]:
     chosen, scores = kernel.write(node.outputs[0]), kernel.write(node.outputs[1])
     name, count = transform_of(node), forest.targets
     writer.reserve()
-    with kernel.loop("i", rows):
+    with kernel.parallel("i", rows, writer.cost):
         writer.sum_up(x)
         writer.finish()
         kernel.line("int64_t best = 0;")

@@ -8,7 +8,9 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import ALL, c_type
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import shared
 from farcall.backends.c._node import Unsupported, has_input, int_attr, operand, rank, want_dtypes
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import dims, product
 
@@ -34,7 +36,7 @@ def _trilu(node: ir.Node) -> Iterator[Step]:
     # Within +-(height + width), a diagonal keeps all or nothing; beyond, its sum with a row could overflow.
     kernel.line(f"int64_t k = {diagonal}, reach = {height} + {width};")
     kernel.line("k = k > reach ? reach : k < -reach ? -reach : k;")
-    with kernel.loop("b", kernel.dim(product(batch))), kernel.loop("i", height):
+    with shared(kernel, [("b", product(batch), 1), ("i", rows, 1)], product((ELEMENT, columns))):
         kernel.line(f"int64_t edge = i + k{'' if upper else ' + 1'};")
         kernel.line(f"edge = edge < 0 ? 0 : edge > {width} ? {width} : edge;")
         kernel.line(f"const int64_t row = (b * {height} + i) * {width};")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -487,6 +488,29 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
         fc.backend(Short(), **options)
     with pytest.raises(UsageError, match="it has no options"):
         fc.backend("json", level=2)
+    listed = Short()
+    listed.options = ["times"]  # type: ignore[assignment]
+    with pytest.raises(BackendError, match=r"Short.options is \['times'\]; expected names with defaults"):
+        fc.partition(chain("Neg"), [listed])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("kind", "a b", "kind: expected letters, digits, _ and ., got 'a b'"),
+        ("version", 2**32, "version: expected a number from 0 to"),
+        ("data", "text", "data: expected bytes, got str"),
+        ("source", 3, "source: expected a text, got int"),
+        ("features", ["x y"], "feature 'x y': expected 1 to 64 letters, digits"),
+    ],
+)
+def test_the_fields_of_a_module_are_checked(field: str, value: object, message: str) -> None:
+    class Odd(Scale):
+        def compile(self, region: Region, target: Target, options: Options) -> Code:
+            return replace(RegionModule("toy", 1, b""), **{field: value})
+
+    with pytest.raises(BackendError, match=f"backend `toy`, region `toy_0`: .*{message}"):
+        plan(chain("Neg"), Odd()).build()
 
 
 def test_modules_are_in_the_manifest_of_the_file(tmp_path: Path) -> None:

@@ -80,6 +80,10 @@ NODE = r"node `\w+`: ai.onnx::{}, opset 20, \(.*: float32\[4\]\) -> \(.*: float3
             Faulty(lambda: ["Relu(x)"], "patterns"),
             r"backend `bad`: its patterns\(\) gave 'Relu\(x\)'; expected farcall.graph.Pattern",
         ),
+        (
+            Faulty(lambda: [Pattern("p", "Relu(x")], "patterns"),
+            r"backend `bad`: its patterns\(\): pattern 'Relu\(x': expected",
+        ),
     ],
 )
 def test_what_a_backend_gets_wrong_has_its_name_and_the_node(backend: Faulty, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -133,11 +134,12 @@ def test_a_backend_is_asked_once_about_each_region() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda _: 7, r"backend `npu`: its accept\(\) of region `npu_0` raised TypeError"),
+        (lambda _: 7, r"its accept\(\) of region `npu_0` gave 7; expected None, a reason"),
         (
             lambda _: ["n0"],
-            r"its accept\(\) of region `npu_0` gave \['n0'\]; expected None, a reason, or its",
+            r"its accept\(\) of region `npu_0` gave a list with a str; expected None, a reason as text",
         ),
+        (lambda region: [replace(region.matches[0])], "gave matches of others; expected None"),
         (lambda _: {}["x"], r"its accept\(\) of region `npu_0` raised KeyError: 'x'"),
     ],
 )

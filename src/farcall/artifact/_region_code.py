@@ -10,11 +10,12 @@ import onnx_ir as ir
 import sympy
 
 from farcall.backends.base import Code, Kernels, Library, RegionCode, RegionModule
-from farcall.errors import BackendError
+from farcall.errors import BackendError, UsageError
 from farcall.ffi import Device
 from farcall.graph import Region
 from farcall.graph._objects import own_dims
 from farcall.graph.dims import symbols
+from farcall.library._blob import Blob
 
 _SOURCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
 _OBJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.[oa]")
@@ -112,6 +113,12 @@ def _check_module(code: RegionModule, where: str) -> None:
     _check_function(code.function, where)
     _check_texts(code.features, f"{where}: features")
     _check_texts([code.loader], f"{where}: loader")
+    if not isinstance(code.source, str):
+        raise BackendError(f"{where}: source: expected a text, got {type(code.source).__name__}")
+    try:
+        Blob(code.kind, code.version, b"", tuple(code.features))
+    except UsageError as error:
+        raise BackendError(f"{where}: {error}") from None
 
 
 def _check_link_flags(flags: Sequence[str], where: str) -> None:

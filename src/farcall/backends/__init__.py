@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from farcall._plugins import installed
@@ -150,5 +150,10 @@ def _check(backend: object) -> Backend:
     if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= 32):
         raise BackendError(
             f"{type(backend).__name__}.name is {name!r}; expected a short C identifier, such as `npu`"
+        )
+    if not isinstance(backend.options, Mapping):
+        raise BackendError(
+            f"{type(backend).__name__}.options is {backend.options!r}; expected names with defaults, such as "
+            '{"level": 1}'
         )
     return backend

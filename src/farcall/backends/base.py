@@ -163,8 +163,9 @@ class RegionCode:
 
     With ``state``, the code also defines ``__tvm_ffi_<region.name>_init``, which takes no arguments and
     returns an opaque pointer, and ``__tvm_ffi_<region.name>_destroy``. farcall calls the first once, when it
-    loads the artifact (another runtime: before the first call), and the second when the process ends. The
-    second, and the region's function, get the pointer as ``self``.
+    loads the artifact (another runtime: before the first call), and the second when the process ends, unless
+    that is the process of a server's session. The second, and the region's function, get the pointer as
+    ``self``.
 
     With ``work``, the code counts the time of its steps, and also defines ``__tvm_ffi_<region.name>_steps``.
     That takes the number of a step, and returns the nanoseconds which that step has taken since it was last

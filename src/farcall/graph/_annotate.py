@@ -262,13 +262,15 @@ class _Taken(Container[ir.Node]):
 
 
 def _patterns(backend: Claims) -> Sequence[Pattern]:
-    with blame(lambda: f"backend `{backend.name}`: its patterns()"):
-        found = list(backend.patterns())
+    where = f"backend `{backend.name}`: its patterns()"
+    with blame(lambda: where):
+        try:
+            found = list(backend.patterns())
+        except UsageError as error:  # of a pattern whose text is not one
+            raise BackendError(f"{where}: {error}") from error
     for item in found:
         if not isinstance(item, Pattern):
-            raise BackendError(
-                f"backend `{backend.name}`: its patterns() gave {item!r}; expected farcall.graph.Pattern"
-            )
+            raise BackendError(f"{where} gave {item!r}; expected farcall.graph.Pattern")
     return sorted(found, key=lambda pattern: -pattern.priority)
 
 

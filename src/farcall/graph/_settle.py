@@ -215,10 +215,13 @@ class Settling:
             where = f"backend `{region.backend}`: its accept() of region `{region.name}`"
             with blame(lambda: where):
                 said = self.backends[index].accept(region)
-                if said is not None and not isinstance(said, str):
+                if isinstance(said, Iterable) and not isinstance(said, str):
                     said = list(said)
-            if isinstance(said, list) and not set(map(id, said)) <= set(map(id, region.matches)):
-                raise BackendError(f"{where} gave {said!r}; expected None, a reason, or its matches")
+            if not (said is None or isinstance(said, str) or _are_of(region, said)):
+                raise BackendError(
+                    f"{where} gave {_in_short(said)}; expected None, a reason as text, or some of "
+                    "region.matches"
+                )
             answers[key] = said
         return answers[key]
 
@@ -230,6 +233,18 @@ class Settling:
                 text = f"although its region has fewer than {wanted} nodes: no other backend may take it"
                 for node in nodes:
                     answers.setdefault(node, []).append(Answer(region.backend, "kept", text))
+
+
+def _are_of(region: Region, matches: object) -> bool:
+    return isinstance(matches, list) and set(map(id, region.matches)).issuperset(map(id, matches))
+
+
+def _in_short(matches: object) -> str:
+    """What was given in place of matches of a region. The text of a Match has pages."""
+    if not isinstance(matches, list):
+        return repr(matches)
+    other = next((one for one in matches if not isinstance(one, Match)), None)
+    return "matches of others" if other is None else f"a list with a {type(other).__name__}"
 
 
 def _sources(claims: Sequence[Claim], read: Reads) -> list[list[int]]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,7 +24,7 @@ import onnx
 
 import farcall as fc
 from bench.harness import Row, rows_of, spread
-from bench.networks import CASES
+from bench.networks import CASES, Case
 from bench.rivals import RIVALS
 from farcall import _core
 
@@ -35,13 +35,17 @@ STARTS, BUILDS = 7, 3
 
 def run() -> list[Row]:
     """Each model with each number of threads; then what ResNet-50 needs before it runs."""
-    chosen = [name for name in CASES if _is_chosen(name)]
+    return measure(CASES)
+
+
+def measure(cases: Mapping[str, Case]) -> list[Row]:
+    """The rows of those that are chosen."""
     result = []
-    for name in chosen:
+    for name in filter(_is_chosen, cases):
         with tempfile.TemporaryDirectory() as folder:
-            _make(Path(folder), name)
+            _make(Path(folder), cases[name])
             for threads in _threads():
-                result += _compare(Path(folder), name, threads)
+                result += _compare(Path(folder), name, cases[name], threads)
             if name == BIG:
                 result += [*_starts(Path(folder)), *_builds(Path(folder))]
     return result
@@ -52,10 +56,11 @@ def _is_chosen(name: str) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def _rivals() -> list[str]:
+def _rivals(case: Case) -> list[str]:
     """onnxruntime, whose results are the expected ones, and those that were chosen."""
     names = os.environ.get("FARCALL_BENCH_RIVALS", ",".join(RIVALS)).split(",")
-    return list(dict.fromkeys(["onnxruntime", *filter(None, names)]))
+    fitting = [name for name in names if name and (name != "OpenBLAS" or case.numpy)]
+    return list(dict.fromkeys(["onnxruntime", *fitting]))
 
 
 def _threads() -> Sequence[int]:
@@ -66,9 +71,9 @@ def _threads() -> Sequence[int]:
     return THREADS[:1]
 
 
-def _make(folder: Path, name: str) -> None:
+def _make(folder: Path, case: Case) -> None:
     """Export and build, in this process: they need much memory, and are not measured."""
-    onnx.save(CASES[name].model(), folder / "model.onnx")
+    onnx.save(case.model(), folder / "model.onnx")
     fc.partition(folder / "model.onnx").build().save(folder / "model.so")
 
 
@@ -81,14 +86,14 @@ def _child(*arguments: str | Path, threads: int = 1) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _compare(folder: Path, name: str, threads: int) -> list[Row]:
-    found = _child("compare", folder, name, str(threads), *_rivals(), threads=threads)
+def _compare(folder: Path, name: str, case: Case, threads: int) -> list[Row]:
+    found = _child("compare", folder, name, str(threads), *_rivals(case), threads=threads)
     for rival, reason in found["absent"].items():
         _say(f"{name}, {rival}: {reason}")
     result = []
     for size, times in found["times"].items():
         work = ", ".join(filter(None, (name, size, f"{threads} thread{'s' if threads > 1 else ''}")))
-        limits = {rival: CASES[name].reach[size] for rival in times if rival != "farcall"}
+        limits = {rival: case.beside.get(rival, case.reach[size]) for rival in times if rival != "farcall"}
         result += rows_of(work, times, ratios=limits)
     return result
 

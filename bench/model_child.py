@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,10 +27,10 @@ def compare(folder: Path, name: str, threads: int, rivals: Sequence[str]) -> dic
     """
     import farcall as fc
     from bench.harness import in_turn, once
-    from bench.networks import CASES
+    from bench.kernels import ALL, PEAK
     from bench.rivals import RIVALS, Absent
 
-    case, model = CASES[name], folder / "model.onnx"
+    case, model = ALL[name], folder / "model.onnx"
     runs: dict[str, Callable[..., Any]] = {"farcall": fc.load_module(folder / "model.so")["main"]}
     absent: dict[str, str] = {}
     for rival in rivals:
@@ -52,7 +53,20 @@ def compare(folder: Path, name: str, threads: int, rivals: Sequence[str]) -> dic
                 absent[f"{who} {size}".strip()] = str(error).strip().splitlines()[0][:200]
         rounds = FEWER if once(contenders["farcall"]) > LONG else ROUNDS
         times[size] = in_turn(contenders, rounds, time.process_time if threads == 1 else time.perf_counter)
+        if case.operations:
+            least = case.operations / (_peak() * threads)
+            times[size][PEAK] = [least] * len(times[size]["farcall"])
     return {"times": times, "absent": absent}
+
+
+def _peak() -> float:
+    """The most operations that a core does in a second, measured now."""
+    import farcall as fc
+    from farcall.rpc.client._roof import _library
+    from farcall.toolchain import Target
+
+    with tempfile.TemporaryDirectory() as folder:
+        return float(fc.load_module(_library(Target.host().triple, Path(folder)))["operations_per_second"]())
 
 
 def first_result(folder: Path, name: str, engine: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from there. A network with symbolic dims is exported once and fed with several s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ class Case:
         reach: the largest ratio to the best rival that we allow ourselves, for each size.
         module: makes the torch module of the same weights, for rivals that compile it; None: there is none.
         tolerance: how much a result may differ from onnxruntime's, as a part of the largest element.
+        beside: the largest ratios to rivals for which ``reach`` is not the limit.
+        numpy: computes the same by OpenBLAS.
+        operations: how many additions and multiplications it is, if the peak of the machine is a rival.
     """
 
     model: Callable[[], onnx.ModelProto]
@@ -44,6 +47,9 @@ class Case:
     reach: Mapping[str, float]
     module: Callable[[], nn.Module] | None = None
     tolerance: float = 1e-3
+    beside: Mapping[str, float] = field(default_factory=dict)
+    numpy: Callable[..., np.ndarray] | None = None
+    operations: int = 0
 
 
 class Fire(nn.Module):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.networks import CASES
+from bench.kernels import ALL
 
 Run = Callable[..., Sequence[np.ndarray]]
 
@@ -54,7 +54,7 @@ def openvino(model: Path, case: str, threads: int) -> Run:
 def torch_compile(model: Path, case: str, threads: int) -> Run:
     """The torch module that the model was exported from, compiled by inductor."""
     torch = _package("torch")
-    make = CASES[case].module
+    make = ALL[case].module
     if make is None:
         raise Absent("the model does not come from a torch module")
     torch.set_num_threads(threads)
@@ -98,11 +98,20 @@ def iree(model: Path, case: str, threads: int) -> Run:
     return run
 
 
+def openblas(model: Path, case: str, threads: int) -> Run:
+    """The product by numpy, whose wheels bring OpenBLAS; its threads are those of OMP_NUM_THREADS."""
+    function = ALL[case].numpy
+    if function is None:
+        raise Absent("it is no matrix product")
+    return lambda *inputs: [function(*inputs)]
+
+
 RIVALS: dict[str, Callable[[Path, str, int], Run]] = {
     "onnxruntime": onnxruntime,
     "OpenVINO": openvino,
     "torch.compile": torch_compile,
     "IREE": iree,
+    "OpenBLAS": openblas,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -11,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from farcall.rpc import Server
 from farcall.rpc.tokens import TokenFile
 
+from ..graph.graphs import chain
 from ..rpc.servers import INIT
 from ..terminal import Cli
 from ..tree import ROOT
@@ -70,6 +73,36 @@ finally:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.split() == ["plain,tcp://board:9090"], done.stdout
+
+
+LOUD = """
+import ctypes
+from farcall.backends.c import CBackend
+
+class Loud(CBackend):
+    name = "loud"
+
+    def check(self, node):
+        print("from Python")
+        ctypes.CDLL(None).puts(b"from C")
+        return super().check(node)
+"""
+
+
+def test_what_a_backend_prints_is_not_in_the_json(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(LOUD)
+    onnx.save(chain(1), tmp_path / "m.onnx")
+    done = subprocess.run(
+        [sys.executable, "-m", "farcall", "explain", "m.onnx", "--backends", "loud:Loud", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["nodes"][0]["backend"] == "loud"
+    assert "from Python" in done.stderr
+    assert "from C" in done.stderr
 
 
 # ---- terminals

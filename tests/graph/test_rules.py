@@ -13,6 +13,7 @@ from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
 from farcall.graph import Match, Partition, Pattern, Region, Rules, cut
 from farcall.graph._check import check_partition
 from farcall.graph._why import interned
+from farcall.library._why import matching
 
 from .graphs import FULL, NPU, C, OpBackend, chain, diamonds, random_dag, text_model
 
@@ -271,6 +272,8 @@ def test_why_as_text() -> None:
     )
     with pytest.raises(UsageError, match="no node is called `n11`; did you mean `n1`"):
         partition.why("n11")
+    with pytest.raises(UsageError, match="no node is called `conv`; did you mean `block/conv`"):
+        matching("conv", {"convs": 0, "block/conv": 1})
 
 
 def test_a_manifest_has_each_reason_once() -> None:

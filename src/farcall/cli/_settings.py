@@ -17,6 +17,7 @@ import click
 
 from farcall._suggest import did_you_mean
 from farcall.cli import _complete
+from farcall.cli._streams import only_json
 from farcall.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -145,6 +146,8 @@ def setting(name: str, *flags: str, **changes: Any) -> Callable[[_F], _F]:
         arguments["is_flag"] = True
     else:
         arguments |= {"type": entry.type, "multiple": entry.kind == "list"}
+    if name == "json":
+        arguments["callback"] = only_json
     option = f"--{name}/--no-{name}" if entry.kind == "flag" else f"--{name}"  # a file may have set the flag
     return click.option(option, entry.key, *flags, **(arguments | changes))
 

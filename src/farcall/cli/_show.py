@@ -10,7 +10,7 @@ import click
 
 from farcall._table import plain_table
 from farcall._texts import duration, size
-from farcall.cli import _talk
+from farcall.cli import _streams, _talk
 from farcall.cli._talk import note
 
 __all__ = ["as_json", "as_json_line", "duration", "note", "size", "table"]
@@ -56,12 +56,13 @@ def as_json(name: str, value: Mapping[str, Any], version: int = 1) -> None:
         value: the object.
         version: of the schema. A new field keeps it; a field that goes or changes its meaning raises it.
     """
-    click.echo(json.dumps({"schema": schema(name, version), **value}, indent=2))
+    text = json.dumps({"schema": schema(name, version), **value}, indent=2)
+    click.echo(text, file=_streams.for_json())
 
 
 def as_json_line(name: str, value: Mapping[str, Any], version: int = 1) -> None:
     """Print one JSON object in one line of a stream on stdout."""
-    click.echo(json.dumps({"schema": schema(name, version), **value}))
+    click.echo(json.dumps({"schema": schema(name, version), **value}), file=_streams.for_json())
 
 
 def schema(name: str, version: int = 1) -> str:

@@ -146,6 +146,11 @@ def matching(text: str, named: Mapping[str, _T], where: str = "") -> list[_T]:
     found = [item for name, item in named.items() if expression.match(name)]
     if not found:
         some = ", ".join(f"`{name}`" for name in list(named)[:3])
-        hint = did_you_mean(text, named) or f"; the model's nodes are {some}{', ...' * (len(named) > 3)}"
+        inside = next((f"; did you mean `{name}`?" for name in named if name.endswith(f"/{text}")), "")
+        hint = (
+            inside
+            or did_you_mean(text, named)
+            or f"; the model's nodes are {some}{', ...' * (len(named) > 3)}"
+        )
         raise UsageError(f"{where}no node is called `{text}`{hint}")
     return found

@@ -78,20 +78,24 @@ PLANES = """p (float[b, 8, h, 75] x, float[b, 777, 65] rows, int64[b, 300] at)
    rare = Gather (table, at) }"""
 
 
-# Operators that copy, search and sample.
+# Operators that copy, search, sample and go through sequences in two directions.
 COPIES = """c (float[n, 501] x, int64[n, 501] at, float[1, 9000, 1, 2] grid,
    float[n, 4] boxes, float[n, 5] fives, int64[n] which, float[n, 9, 9] square,
-   float[3, 24, 31, 33] image, float[3, 32, 754] columns)
- => (float[n, 1002] cat, float[m, 501] stack, float[n, 101] left, float[n, 400] right, float[7, n, 501]
-     wide, float[m, 1503] tiled, float[n, 501] picked, float[n, 501] turned, float[n, 501] low,
-     float[n, 501] sums, int64[n, 1] best, float[n, 501] hard, float[3, 24, 31, 33] hard2, float[n,
-     20] top, int64[n, 20] places, float[n, 501] rows, float[n] det, float[3, 24, 35, 37] padded,
-     float[3, 10, 62, 66] up, float[3, 8, 30, 27] summed, float[1, 5, 9000, 1] seen, float[n, 6, 4,
-     5] bins, float[n, 6, 4, 5] most, float[3, 20, 29, 31] moved, float[3, 24, 31, 33] spun)
+   float[3, 24, 31, 33] image, float[3, 32, 754] columns, float[50, 3, 40] words)
+ => (float[n, 1002] cat, float[m, 501] stack, float[n, 101] left, float[n, 400] right,
+     float[7, n, 501] wide, float[m, 1503] tiled, float[n, 501] picked, float[n, 501] turned,
+     float[n, 501] low, float[n, 501] sums, int64[n, 1] best, float[n, 501] hard,
+     float[3, 24, 31, 33] hard2, float[n, 20] top, int64[n, 20] places, float[n, 501] rows,
+     float[n] det, float[3, 24, 35, 37] padded, float[3, 10, 62, 66] up, float[3, 8, 30, 27] summed,
+     float[1, 5, 9000, 1] seen, float[n, 6, 4, 5] bins, float[n, 6, 4, 5] most,
+     float[3, 20, 29, 31] moved, float[3, 24, 31, 33] spun, float[50, 2, 3, 64] both,
+     float[50, 2, 3, 64] twice)
  <float[24, 10, 2, 2] w, float[20, 24, 3, 3] dw, float[3, 18, 29, 31] shift, float[1, 5, 40, 50] photo,
-  float[1, 6, 40, 50] maps, float[3, 31, 16] cosine, float[3, 31, 16] sine, int64[2] times = {2, 3},
-  int64[8] pads = {0, 0, 2, 2, 0, 0, 2, 2}, int64[1] k = {20}, int64[1] one = {1}, int64[2] parts =
-  {101, 400}, int64[3] shape = {7, 1, 1}, int64[2] size = {30, 27}, int64[2] block = {2, 2}>
+  float[1, 6, 40, 50] maps, float[3, 31, 16] cosine, float[3, 31, 16] sine, float[2, 256, 40] lw,
+  float[2, 256, 64] lr, float[2, 192, 40] gw, float[2, 192, 64] gr, int64[2] times = {2, 3},
+  int64[8] pads = {0, 0, 2, 2, 0, 0, 2, 2}, int64[1] k = {20}, int64[1] one = {1},
+  int64[2] parts = {101, 400}, int64[3] shape = {7, 1, 1}, int64[2] size = {30, 27},
+  int64[2] block = {2, 2}>
  { cat = Concat <axis = 1> (x, x)
    stack = Concat <axis = 0> (x, x)
    left, right = Split <axis = 1> (x, parts)
@@ -116,6 +120,8 @@ COPIES = """c (float[n, 501] x, int64[n, 501] at, float[1, 9000, 1, 2] grid,
    bins = RoiAlign <output_height = 4, output_width = 5, sampling_ratio = 2> (maps, boxes, zeros)
    most = MaxRoiPool <pooled_shape = [4, 5]> (maps, fives)
    moved = DeformConv (image, dw, shift)
+   both = LSTM <direction = "bidirectional", hidden_size = 64> (words, lw, lr)
+   twice = GRU <direction = "bidirectional", hidden_size = 64> (words, gw, gr)
    spun = RotaryEmbedding <rotary_embedding_dim = 32> (image, cosine, sine) }"""
 
 
@@ -145,7 +151,7 @@ def test_copies_do_not_depend_on_the_number_of_threads() -> None:
     feeds = [rng.standard_normal((n, 501), np.float32), rng.integers(-501, 501, (n, 501))]
     feeds += [rng.uniform(-1.2, 1.2, (1, 9000, 1, 2)), rng.uniform(0, 20, (n, 4)).cumsum(1)]
     feeds += [np.hstack([np.zeros((n, 1)), feeds[-1]]), rng.integers(0, 501, n)]
-    feeds += [rng.standard_normal(shape) for shape in ((n, 9, 9), (3, 24, 31, 33), (3, 32, 754))]
+    feeds += [rng.standard_normal(shape) for shape in ((n, 9, 9), (3, 24, 31, 33), (3, 32, 754), (50, 3, 40))]
     given = [one if one.dtype == np.int64 else one.astype(np.float32) for one in feeds]
     alone = main(*given, threads=1)
     for count in COUNTS:

@@ -1,14 +1,14 @@
 """LSTM, GRU and RNN.
 
 One product computes ``X W`` plus biases for all steps. Each step then needs one product of the state of the
-whole batch with R, and one loop over the gates. Each direction is a kernel of its own, which writes its part
-of the outputs.
+whole batch with R, and one loop over the gates. Two directions are computed one after the other in the same
+memory, or by two threads; each writes its part of the outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,7 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
@@ -85,20 +86,53 @@ def _recurrent(node: ir.Node) -> Iterator[Step]:
     directions = _directions(node)
     functions = activations(node, _CELLS[node.op_type].functions, len(directions))
     each = len(functions) // len(directions)
-    for number, backwards in enumerate(directions):
-        yield _Direction(node, number, backwards, functions[number * each : (number + 1) * each]).write()
+    kernel, scratch = Kernel(), _Memory()
+    with kernel.parallel("d", len(directions), _cost(node)) if len(directions) > 1 else nullcontext():
+        for number, backwards in enumerate(directions):
+            own = functions[number * each : (number + 1) * each]
+            with kernel.block(f"if (d == {number})") if len(directions) > 1 else nullcontext():
+                _Direction(kernel, scratch, node, number, backwards, own).write()
+    yield kernel.step()
+
+
+def _cost(node: ir.Node) -> Dim:
+    """What a direction costs: the products, most of it."""
+    *rows, inner = dims(operand(node, 0))
+    hidden = dims(operand(node, 2))[-1]
+    return product((*rows, _CELLS[node.op_type].gates, hidden, inner + hidden + ELEMENT))
+
+
+class _Memory:
+    """The scratch memory of a kernel, which the second direction uses again."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def get(self, kernel: Kernel, use: str, dtype: ir.DataType, count: Dim) -> str:
+        """The parameter that points to the memory for one use."""
+        if use not in self._names:
+            self._names[use] = kernel.scratch(dtype, count)
+        return self._names[use]
 
 
 class _Direction:
-    """The kernel of one direction.
+    """The part of the kernel for one direction.
 
     Names in C: ``gates`` (X W and biases, for each row of X), ``turn`` (state times R, for each batch),
     ``state`` and ``cell`` (for each batch).
     """
 
-    def __init__(self, node: ir.Node, number: int, backwards: bool, functions: Sequence[Activation]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        scratch: _Memory,
+        node: ir.Node,
+        number: int,
+        backwards: bool,
+        functions: Sequence[Activation],
+    ) -> None:
+        self.kernel, self._memory = kernel, scratch
         self.node, self.number, self.backwards, self.functions = node, number, backwards, functions
-        self.kernel = kernel = Kernel()
         dtype = operand(node, 0).dtype
         assert dtype is not None  # noqa: S101 - checked before
         self.dtype, self.kind = dtype, c_type(dtype)
@@ -112,12 +146,12 @@ class _Direction:
         self.count = len(_directions(node))
         self.linear = node.op_type == "GRU" and int_attr(node, "linear_before_reset", 0) != 0
 
-    def write(self) -> Step:
+    def write(self) -> None:
         kernel, node = self.kernel, self.node
         for index, shape in _weight_dims(node, _CELLS[node.op_type], self.count).items():
             verify_same(kernel, node, f"input {index}", dims(operand(node, index)), shape)
         self.r = self._columns(2, self.hidden_dim)
-        self.turn = kernel.scratch(self.dtype, product((self.batch_dim, self.width_dim)))
+        self.turn = self._scratch("turn", self.batch_dim, self.width_dim)
         self.state = self._state(5)
         self.cell = self._state(6) if node.op_type == "LSTM" else ""
         self.reset = self._reset()
@@ -134,7 +168,9 @@ class _Direction:
         for index, source in ((1, self.state), (2, self.cell)):
             if output_used(node, index):
                 self._final(index, source)
-        return kernel.step()
+
+    def _scratch(self, use: str, *counts: Dim) -> str:
+        return self._memory.get(self.kernel, use, self.dtype, product(counts))
 
     def _slice(self, index: int, size: Dim) -> str:
         """A pointer to this direction's part of an operand, which has ``size`` elements."""
@@ -151,7 +187,7 @@ class _Direction:
         if data is not None:
             table = kernel.table(np.ascontiguousarray(data.swapaxes(1, 2)))
             return f"({table} + {self._part(size)})"
-        copy = kernel.scratch(self.dtype, size)
+        copy = self._scratch(f"columns {index}", size)
         source = self._slice(index, size)
         with kernel.loop("i", kernel.dim(inner)), kernel.loop("j", self.width):
             kernel.line(f"{copy}[i * {self.width} + j] = ({source})[j * {kernel.dim(inner)} + i];")
@@ -161,7 +197,7 @@ class _Direction:
         """A state for each batch, with its initial value, or 0."""
         kernel = self.kernel
         size = product((self.batch_dim, self.hidden_dim))
-        state = kernel.scratch(self.dtype, size)
+        state = self._scratch(f"state {index}", size)
         if not has_input(self.node, index):
             kernel.line(f"memset({state}, 0, (size_t){kernel.dim(size)} * {itemsize(self.dtype)});")
             return state
@@ -185,7 +221,7 @@ class _Direction:
         """For a GRU, the states times their reset gates, which R multiplies."""
         if self.node.op_type != "GRU" or self.linear:
             return ""
-        return self.kernel.scratch(self.dtype, product((self.batch_dim, self.hidden_dim)))
+        return self._scratch("reset", self.batch_dim, self.hidden_dim)
 
     def _lengths(self) -> str:
         """The lengths of the sequences, checked; empty if all are as long as X."""
@@ -204,7 +240,7 @@ class _Direction:
         inner = dims(x)[2]
         weights = self._columns(1, inner)
         rows = product((self.steps_dim, self.batch_dim))
-        gates = kernel.scratch(self.dtype, product((rows, self.width_dim)))
+        gates = self._scratch("gates", rows, self.width_dim)
         with kernel.loop("i", kernel.dim(rows)), kernel.loop("j", self.width):
             kernel.line(f"{gates}[i * {self.width} + j] = {self._bias()};")
         a = plain_left(kernel.read(x), kernel.dim(inner))

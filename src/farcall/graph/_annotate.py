@@ -312,7 +312,7 @@ def _object(match: Match) -> ir.Value | None:
 def _has_late(node: ir.Node) -> bool:
     """Whether any dim of the node's graph is known only when it runs."""
     graph = node.graph
-    return isinstance(graph, ir.Graph) and bool(graph.meta.get(LATE))
+    return isinstance(graph, ir.Graph) and LATE in graph.meta and bool(graph.meta[LATE])
 
 
 def _late_shape(value: ir.Value) -> str:

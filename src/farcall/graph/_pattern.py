@@ -25,7 +25,7 @@ Only the outputs of the outermost operator are used outside the match. A match i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
 import onnx
@@ -98,9 +98,15 @@ class Pattern:
             taken: Nodes that may not be in the match.
             seen: Gets the nodes of chains that were looked at: none of them begins a longer match.
         """
-        if not _is_a(root, node) or not (root.repeated or _may_match_either(root, node)):
+        if not _is_a(root, node):
             return None
-        for attempt in _Search(taken, seen).operator(root, node, _NOTHING):
+        if root.repeated:
+            attempts = _Search(taken, seen).operator(root, node, _NOTHING)
+        elif orders := _likely_orders(root, node):
+            attempts = _Search(taken, seen).inputs(root, orders, _Attempt((node,), {}))
+        else:
+            return None
+        for attempt in attempts:
             return Match(self.name, tuple(reversed(attempt.nodes)), {**self._names, **attempt.values})
         return None
 
@@ -126,16 +132,17 @@ class _Search:
     def operator(self, want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
         """The ways in which ``node``, one of the kinds that ``want`` is, and what it reads match."""
         if not want.repeated:
-            yield from self._inputs(want, node, _Attempt((*attempt.nodes, node), attempt.values))
+            orders = _likely_orders(want, node)
+            yield from self.inputs(want, orders, _Attempt((*attempt.nodes, node), attempt.values))
             return
         for path in self._paths(want, node):
-            for found in self._inputs(want, path[-1], _Attempt((), attempt.values)):
+            for found in self.inputs(want, _likely_orders(want, path[-1]), _Attempt((), attempt.values)):
                 yield _Attempt((*attempt.nodes, *path, *found.nodes), found.values)
 
-    def _inputs(self, want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
-        for inputs in _orders(want, node):
-            if _may_match(want.operands, inputs):
-                yield from self._operands(want.operands, inputs, attempt)
+    def inputs(self, want: Operator, orders: Iterable[_Inputs], attempt: _Attempt) -> Iterator[_Attempt]:
+        """The ways in which the inputs of a node, in one of the orders, are the operands of ``want``."""
+        for inputs in orders:
+            yield from self._operands(want.operands, inputs, attempt)
 
     def _paths(self, want: Operator, node: ir.Node) -> Iterator[list[ir.Node]]:
         """The chains that end in ``node``, longer ones first: paths in a tree, from its leaves upward.
@@ -207,8 +214,8 @@ def _may_match(wants: tuple[Part, ...], given: _Inputs) -> bool:
     return True
 
 
-def _may_match_either(want: Operator, node: ir.Node) -> bool:
-    return any(_may_match(want.operands, inputs) for inputs in _orders(want, node))
+def _likely_orders(want: Operator, node: ir.Node) -> list[_Inputs]:
+    return [inputs for inputs in _orders(want, node) if _may_match(want.operands, inputs)]
 
 
 def _bound(want: Operand | Number, value: ir.Value | None, attempt: _Attempt) -> _Attempt | None:

@@ -21,11 +21,12 @@ from ..parsed import parsed
 
 TARGET = "aarch64-linux-musl"
 LEVELS = ("armv8-a", "armv8.2-a+dotprod")
-# Products of bytes, whose left operand is unsigned, and signed.
+# Products of bytes, whose left operand is unsigned, and signed; one with few columns.
 MODEL = """<ir_version: 10, opset_import: ["" : 22]>
-g (float[7, 61] x, uint8[2, 5, 9, 8] z) => (float[7, 37] e, float[7, 37] f, int32[2, 6, 9, 8] c)
- <float[61, 37] w, float scale = {0.05}, uint8 zero = {120}, int8 below = {-3}, int8 none = {0},
-  int8[6, 5, 3, 3] v>
+g (float[7, 61] x, uint8[2, 5, 9, 8] z) => (float[7, 37] e, float[7, 37] f,
+    int32[2, 6, 9, 8] c, float[7, 5] h)
+ <float[61, 5] p, float[61, 37] w, float scale = {0.05}, uint8 zero = {120}, int8 below = {-3},
+  int8 none = {0}, int8[6, 5, 3, 3] v>
  { xq = QuantizeLinear (x, scale, zero)
    xd = DequantizeLinear (xq, scale, zero)
    wq = QuantizeLinear (w, scale, none)
@@ -34,7 +35,8 @@ g (float[7, 61] x, uint8[2, 5, 9, 8] z) => (float[7, 37] e, float[7, 37] f, int3
    xs = QuantizeLinear (x, scale, below)
    xt = DequantizeLinear (xs, scale, below)
    f = MatMul (xt, wd)
-   c = ConvInteger <pads = [1, 1, 1, 1]> (z, v, zero, none) }"""
+   c = ConvInteger <pads = [1, 1, 1, 1]> (z, v, zero, none)
+   h = MatMul (x, p) }"""
 SDOT, SDOT_MASK = 0x4E809400, 0xFFE0FC00  # sdot Vd.4S, Vn.16B, Vm.16B
 
 pytestmark = pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="needs qemu-aarch64")
@@ -94,7 +96,8 @@ def test_each_level_computes_the_model(
         assert session.load_module(probe)["level"]() == level
         results = session.load_module(path)["main"](session.tensor(x), session.tensor(z))
         found = [np.from_dlpack(result.numpy()) for result in results]
-    e, f, c = ReferenceEvaluator(model).run(None, {"x": x, "z": z})
+    e, f, c, h = ReferenceEvaluator(model).run(None, {"x": x, "z": z})
     np.testing.assert_allclose(found[0], e, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found[1], f, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(found[2], c)
+    np.testing.assert_allclose(found[3], h, rtol=1e-5, atol=1e-5)

@@ -28,12 +28,14 @@ from ..parsed import parsed
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
 
 LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4")
-# Products with packed and with plain operands, in float and in bytes; convolutions; functions of elements.
+# Products with packed, plain and transposed operands, with few rows or columns (a constant `r` is a left
+# operand), in float and in bytes; convolutions; functions of elements.
 MODEL = """<ir_version: 10, opset_import: ["" : 22]>
 g (float[7, 61] x, float[61, 45] y, float[2, 10, 13, 17] z)
  => (float[7, 37] a, float[7, 45] b, float[2, 9, 13, 17] c, float[2, 10, 11, 15] d, float[7, 37] e,
-     float[7, 45] f)
- <float[61, 37] w, float[9, 10, 3, 3] v, float[10, 1, 3, 3] u, float scale = {0.05}, uint8 zero = {120},
+     float[7, 45] f, float[7, 5] h, float[7, 7] i, float[45, 7] j, float[2, 45] k, float[2, 37] l)
+ <float[61, 5] p, float[2, 61] r, float[61, 37] w,
+  float[9, 10, 3, 3] v, float[10, 1, 3, 3] u, float scale = {0.05}, uint8 zero = {120},
   int8 none = {0}>
  { a = MatMul (x, w)
    b = MatMul (x, y)
@@ -46,7 +48,12 @@ g (float[7, 61] x, float[61, 45] y, float[2, 10, 13, 17] z)
    e = MatMul (xd, wd)
    s = Softmax (b)
    t = Tanh (b)
-   f = Add (s, t) }"""
+   f = Add (s, t)
+   h = MatMul (x, p)
+   i = Gemm <transB = 1> (x, x)
+   j = Gemm <transA = 1, transB = 1> (y, x)
+   k = MatMul (r, y)
+   l = MatMul (r, w) }"""
 
 RUN = """
 import sys, numpy as np, farcall as fc

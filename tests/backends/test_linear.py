@@ -86,6 +86,64 @@ def test_products_with_constants_of_all_sizes() -> None:
             np.testing.assert_allclose(product(a, bias)[0], a @ b.T + bias, rtol=1e-3, atol=1e-4)
 
 
+# Around the numbers of rows and columns that are few, and around the tiles of dots.
+THIN = [
+    (m, n, k)
+    for m in (1, 2, 3, 5, 9, 19, 50)
+    for n in (1, 2, 3, 4, 7, 15, 20, 70)
+    for k in (1, 2, 7, 67, 300)
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_products_with_few_rows_or_columns(dtype: type) -> None:
+    """One function for all sizes, of which some are computed by dots, by sums, and in blocks."""
+
+    def make(*shape: int, seed: int = 0) -> np.ndarray:
+        return (normal(*shape, seed=seed) * (1000 if dtype == np.int32 else 1)).astype(dtype)
+
+    cases = []
+    for trans_a, trans_b in itertools.product((0, 1), (0, 1)):
+        symbols = {
+            0: ["k", "m"] if trans_a else ["m", "k"],
+            1: ["n", "k"] if trans_b else ["k", "n"],
+            2: ["n"],
+        }
+        operands, turns = [make(2, 2), make(2, 2), make(2)], {"transA": trans_a, "transB": trans_b}
+        cases.append(Case("Gemm", operands, turns, symbolic=symbols, rtol=1e-4))
+    products = check(cases, native_flags())
+    for m, n, k in THIN:
+        a, b, c = make(m, k), make(k, n, seed=1), make(n, seed=2)
+        for case, product in zip(cases, products, strict=True):
+            turns = case.attributes.values()
+            given = [np.ascontiguousarray(x.T) if turn else x for x, turn in zip((a, b), turns, strict=True)]
+            np.testing.assert_allclose(product(*given, c)[0], a @ b + c, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 40), (2, 40), (3, 5), (40, 1), (40, 6), (20, 20)])
+@pytest.mark.parametrize("special", [np.nan, np.inf, 0.0, 1e-42])
+def test_products_with_few_rows_or_columns_of_special_numbers(m: int, n: int, special: float) -> None:
+    """What is not finite reaches its row alone, and zeros that fill tiles reach nothing."""
+    a, b = normal(m, 67), normal(67, n, seed=1)
+    a[m // 2] = special
+    a[0, 66] = special
+    turned = [a, np.ascontiguousarray(b.T)]
+    check(
+        [
+            Case(*what, constants=constants, rtol=1e-4, atol=1e-4)
+            for what in (("MatMul", [a, b]), ("Gemm", turned, {"transB": 1}))
+            for constants in ([], [1])
+        ],
+        native_flags(),
+    )
+
+
+def test_rows_a_page_apart_are_packed() -> None:
+    a, b = normal(100, 1024), normal(1024, 100, seed=1)
+    for constants in ([], [1]):
+        check([Case("MatMul", [a, b], constants=constants, rtol=1e-3, atol=1e-3)], native_flags())
+
+
 def native_flags() -> list[str]:
     """Flags with which the harness compiles for the level of this machine."""
     return ["-O1", *find_compiler().target_flags(Target.host())]

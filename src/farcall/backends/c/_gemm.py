@@ -13,9 +13,19 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type, itemsize
-from farcall.backends.c._gemm_text import GROUP, GROUP_SLACK, RANGE, gemm_calls, gemm_kernels, panel_width
+from farcall.backends.c._dots_text import dots_pay
+from farcall.backends.c._gemm_text import (
+    FEW,
+    GROUP,
+    GROUP_SLACK,
+    RANGE,
+    gemm_calls,
+    gemm_kernels,
+    panel_width,
+)
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
+from farcall.backends.c._thin_text import FLAT, Layout, thin_calls, thin_kernels
 from farcall.graph.dims import Dim, product
 
 
@@ -36,6 +46,7 @@ class Right:
     pointer: str
     row: str
     panel: str
+    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,12 @@ def plain_left(pointer: str, row: str, column: str = "1") -> Left:
 
 def plain_right(dtype: ir.DataType | None, pointer: str, row: str) -> Right:
     """B as it is in memory, whose rows are contiguous."""
-    return Right(pointer, row, str(panel_width(itemsize(dtype))))
+    return Right(pointer, row, str(panel_width(itemsize(dtype))), Layout.PLAIN)
+
+
+def turned_right(dtype: ir.DataType | None, pointer: str, column: str) -> Right:
+    """A transposed B, whose columns are contiguous, as it is in memory."""
+    return Right(pointer, "1", f"{panel_width(itemsize(dtype))} * ({column})", Layout.TURNED)
 
 
 def packed_left(kernel: Kernel, matrices: np.ndarray, index: str = "0") -> Left:
@@ -102,15 +118,17 @@ def fill_groups(groups: np.ndarray, matrices: np.ndarray) -> None:
 
 
 def packed_right(kernel: Kernel, matrix: np.ndarray) -> Right:
-    """A constant matrix (k, n) in panels of columns."""
+    """A constant matrix (k, n) in panels of columns; a few long columns are each contiguous."""
     k, n = matrix.shape
     width = panel_width(matrix.dtype.itemsize)
+    if n < width and dots_pay(n, k):
+        return Right(kernel.table(np.ascontiguousarray(matrix.T)), "1", str(width * k), Layout.TURNED)
     panels = -(-n // width)
     data = np.zeros((k, panels * width), matrix.dtype)
     data[:, :n] = matrix
     data = np.ascontiguousarray(data.reshape(k, panels, width).swapaxes(0, 1))
     table = kernel.table(data)
-    return Right(table, str(width), str(width * k))
+    return Right(table, str(width), str(width * k), Layout.PANELS)
 
 
 def call_gemm(
@@ -132,23 +150,41 @@ def call_gemm(
     """
     start = start or Start(*c, "1")
     word = gemm_type(dtype)
-    _use_gemm(kernel, dtype)
+    thin = b.layout if _may_be_thin(sizes, a, b, panel_width(itemsize(dtype))) else None
+    _use_gemm(kernel, dtype, thin)
+    verb = thin.value if thin else "gemm"
     left = f"(const {word}*)({a.pointer}), {a.row}, {a.column}, {a.group}"
     right = f"(const {word}*)({b.pointer}), {b.row}, {b.panel}"
     target = f"({word}*)({c[0]}), {c[1]}, (const {word}*)({start.pointer}), {start.row}, {start.column}"
-    name, more = f"farcall_gemm_{word}", list(parts or ())
+    name, more = f"farcall_{verb}_{word}", list(parts or ())
     if parts:
-        name = f"farcall_gemm_parts_{word}"
+        name = f"farcall_{verb}_parts_{word}"
     elif rows:
-        name, more = f"farcall_gemm_part_{word}", [*rows, "0", sizes[1]]
+        name, more = f"farcall_{verb}_part_{word}", [*rows, "0", sizes[1]]
     kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more])});")
 
 
-def _use_gemm(kernel: Kernel, dtype: ir.DataType | None) -> None:
+def _may_be_thin(sizes: Sequence[str], a: Left, b: Right, panel: int) -> bool:
+    """Whether a product can have so few rows or columns that it is not computed in blocks."""
+    m, n = (int(size) if size.isdecimal() else None for size in sizes[:2])
+    if m is None or m <= FEW:
+        return True
+    if a.column == str(GROUP):  # packed
+        return False
+    is_flat = b.layout is Layout.PLAIN and sizes[2].isdecimal() and int(sizes[2]) <= FLAT
+    low = b.layout is Layout.TURNED and m < panel
+    return b.layout is not Layout.PANELS and (is_flat or low or n is None or n < panel)
+
+
+def _use_gemm(kernel: Kernel, dtype: ir.DataType | None, thin: Layout | None = None) -> None:
     word, size = gemm_type(dtype), itemsize(dtype)
     kernel.file_scope(RANGE)
     kernel.file_scope(gemm_calls(word, size))
     kernel.uses(gemm_kernels(word, size))
+    if thin:
+        kernel.file_scope(thin_calls(word, size, thin))
+        for file in thin_kernels(word, size, thin):
+            kernel.uses(file)
 
 
 def open_parts(

@@ -26,13 +26,12 @@ PANEL_BYTES = 64
 GROUP = 6  # rows of A
 _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
 _BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
-_FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
-_STREAMS = 8  # rows of B that are then read together
+_PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
+FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _NARROW = 4  # columns at the end that rows of A are the vectors for
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
-_SPAN = 2048  # elements of a row of C that stay in the L1 cache meanwhile
 
 
 def panel_width(itemsize: int) -> int:
@@ -45,10 +44,10 @@ def gemm_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with ``farcall_gemm_part_KIND``, which all products of a dtype call."""
     small, large = ("".join(_tile(rows, vectors) for vectors in (1, 2)) for rows in (GROUP, 2 * GROUP))
     text = (
-        f"{_TYPES}{small}#if defined(__AVX512F__)\n{large}#endif\n{_RIM}{_tiles()}{_thin()}{_row()}"
+        f"{VECTORS}{small}#if defined(__AVX512F__)\n{large}#endif\n{RIM}{_tiles()}"
         f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER}"
     )
-    text = "#include <stdint.h>\n#include <string.h>\n\n" + _with_numbers(text, kind, itemsize)
+    text = INCLUDES + with_numbers(text, kind, itemsize)
     return Kernels(f"farcall_gemm_{kind}", text, (f"farcall_gemm_part_{kind}",), COMPILE_FLAGS, vectors=True)
 
 
@@ -58,28 +57,29 @@ def gemm_calls(kind: str, itemsize: int) -> str:
 
     It needs :data:`RANGE` before it.
     """
-    return _with_numbers(_CALLS, kind, itemsize)
+    return with_numbers(_CALLS, kind, itemsize)
 
 
 def vector_source(kind: str, itemsize: int) -> str:
     """C source of the vector types that :func:`taps_source` needs before it."""
-    return _with_numbers(_TYPES, kind, itemsize)
+    return with_numbers(VECTORS, kind, itemsize)
 
 
-def _with_numbers(text: str, kind: str, itemsize: int) -> str:
+def with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
-        "DEPTH": _DEPTH, "BAND": _BAND, "FEW": _FEW, "SPAN": _SPAN, "NARROW": _NARROW,
-        "STREAMS": _STREAMS, "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
+        "DEPTH": _DEPTH, "BAND": _BAND, "FEW": FEW, "PAGE": _PAGE, "NARROW": _NARROW,
+        "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
         text = text.replace(name, str(value))
     return text
 
 
+INCLUDES = "#include <stdint.h>\n#include <string.h>\n\n"
 RANGE = "struct farcall_range { int64_t row, row_end, column, column_end; };"
 
-_TYPES = """\
+VECTORS = """\
 #if defined(__AVX512F__)
 #define FARCALL_VECTOR 64
 #elif defined(__SSE__) && !defined(__AVX__)
@@ -98,7 +98,7 @@ enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2
 """
 
 
-_RIM = """\
+RIM = """\
 static __attribute__((noinline)) void farcall_rim_KIND(int64_t rows, int64_t columns, const KIND* rim,
     KIND* c, int64_t c_row, int add) {
   for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND) {
@@ -211,31 +211,6 @@ def _tile(rows: int, vectors: int) -> str:
 """
 
 
-def _thin() -> str:
-    """One row of A times packed panels: four steps of K at once, since each must wait for its sums."""
-    zero = " ".join(f"farcall_v_KIND r{u}a = {{0}}, r{u}b = {{0}};" for u in range(4))
-    steps = "\n".join(
-        f"    {{ const KIND x = a[{u} * a_column]; r{u}a += x * *(const farcall_u_KIND*)(b0 + {u} * PANEL); "
-        f"r{u}b += x * *(const farcall_u_KIND*)(b1 + {u} * PANEL); }}"
-        for u in range(4)
-    )
-    return f"""static inline void farcall_thin_KIND(int64_t k, const KIND* a, int64_t a_column,
-    const KIND* b0, const KIND* b1, KIND* c) {{
-  {zero}
-  int64_t i = 0;
-  for (; i + 4 <= k; i += 4, a += 4 * a_column, b0 += 4 * PANEL, b1 += 4 * PANEL) {{
-{steps}
-  }}
-  for (; i < k; ++i, a += a_column, b0 += PANEL, b1 += PANEL) {{
-    r0a += *a * *(const farcall_u_KIND*)b0;
-    r0b += *a * *(const farcall_u_KIND*)b1;
-  }}
-  *(farcall_u_KIND*)c = (r0a + r1a) + (r2a + r3a);
-  *(farcall_u_KIND*)(c + farcall_lanes_KIND) = (r0b + r1b) + (r2b + r3b);
-}}
-"""
-
-
 def _narrow(columns: int, steps: int) -> str:
     """Two packed groups of A times a few columns, by vectors of 8 rows, of which the last 2 are not used.
 
@@ -270,33 +245,6 @@ def _narrow(columns: int, steps: int) -> str:
   farcall_rows_KIND {sums};
   int64_t i = 0;
 {loop(steps)}{loop(1) if steps > 1 else ""}{totals}
-}}
-"""
-
-
-def _row() -> str:
-    """One row of A times rows of B, which are read in order."""
-    steps = range(_STREAMS)
-    factors = "\n".join(f"    const KIND x{u} = a[(i + {u}) * a_column];" for u in steps)
-    vectors = " ".join(f"r += x{u} * *(const farcall_u_KIND*)(b + {u} * b_row + j);" for u in steps)
-    scalars = " + ".join(f"x{u} * b[{u} * b_row + j]" for u in steps)
-    return f"""static void farcall_row_KIND(int64_t n, int64_t k, const KIND* restrict a, int64_t a_column,
-    const KIND* restrict b, int64_t b_row, KIND* restrict c) {{
-  int64_t i = 0;
-  for (; i + STREAMS <= k; i += STREAMS, b += STREAMS * b_row) {{
-{factors}
-    int64_t j = 0;
-    for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND) {{
-      farcall_v_KIND r = *(const farcall_u_KIND*)(c + j);
-      {vectors}
-      *(farcall_u_KIND*)(c + j) = r;
-    }}
-    for (; j < n; ++j) c[j] += {scalars};
-  }}
-  for (; i < k; ++i, b += b_row) {{
-    const KIND x = a[i * a_column];
-    for (int64_t j = 0; j < n; ++j) c[j] += x * b[j];
-  }}
 }}
 """
 
@@ -348,30 +296,6 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
 
 
 _DRIVER = """\
-static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
-    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row, int add) {
-  if (b_row == PANEL && b_panel != PANEL) {
-    for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
-      const KIND* b0 = b + j / PANEL * b_panel + j % PANEL;
-      const KIND* b1 = b0 + (farcall_lanes_KIND < PANEL ? farcall_lanes_KIND : n - j > PANEL ? b_panel : 0);
-      const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
-      for (int64_t i = 0; i < m; ++i) {
-        KIND rim[farcall_wide_KIND];
-        farcall_thin_KIND(k, a + i * a_row, a_column, b0, b1, rim);
-        farcall_rim_KIND(1, n1, rim, c + i * c_row + j, c_row, add);
-      }
-    }
-    return;
-  }
-  for (int64_t i = 0; i < m; ++i) {
-    if (!add) memset(c + i * c_row, 0, (size_t)n * sizeof(KIND));
-    for (int64_t j = 0; j < n; j += SPAN) {
-      const int64_t n1 = n - j < SPAN ? n - j : SPAN;
-      farcall_row_KIND(n1, k, a + i * a_row, a_column, b + j, b_row, c + i * c_row + j);
-    }
-  }
-}
-
 /* A panel without gaps, as wide as a tile; its last columns may be zeros. */
 static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_t b_row, KIND* panel) {
   if (n == farcall_wide_KIND)
@@ -389,6 +313,15 @@ static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_
         for (int64_t j = 0; j < n; ++j) panel[j] = b[j];
       }
     }
+}
+
+/* Likewise of a transposed B, whose columns are contiguous: a line of the cache after the other. */
+static inline void farcall_turn_KIND(int64_t k, int64_t n, const KIND* b, int64_t b_column, KIND* panel) {
+  for (int64_t i = 0; i < k; i += PANEL, b += PANEL, panel += PANEL * farcall_wide_KIND) {
+    const int64_t high = k - i < PANEL ? k - i : PANEL;
+    for (int64_t j = 0; j < farcall_wide_KIND; ++j)
+      for (int64_t t = 0; t < high; ++t) panel[t * farcall_wide_KIND + j] = j < n ? b[j * b_column + t] : 0;
+  }
 }
 
 /* Writes the block of C that the product is added to. */
@@ -437,12 +370,15 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   int64_t first_row = first == start ? start_row : 0;
   int add = start && start_column;
   KIND panels[DEPTH * farcall_wide_KIND];
-  const int64_t rest = n % farcall_lanes_KIND, narrow = packed && rest <= NARROW ? rest : 0;
+  const int turned = b_row == 1 && b_panel != PANEL;
+  const int64_t b_column = turned ? b_panel / PANEL : 1;
+  const int64_t band = turned ? m : BAND; /* a panel of a transposed B costs more than to read A again */
+  const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= NARROW ? rest : 0;
   n -= narrow;
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1, first = &none, first_row = 0) {
     const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
-    for (int64_t i0 = 0; i0 < m; i0 += BAND) {
-      const int64_t rows = m - i0 < BAND ? m - i0 : BAND;
+    for (int64_t i0 = 0; i0 < m; i0 += band) {
+      const int64_t rows = m - i0 < band ? m - i0 : band;
       const KIND* const from = a + k0 * a_column + i0 / GROUP * a_group;
       if (narrow)
         farcall_last_columns_KIND(rows, narrow, k1, from, a_group,
@@ -451,13 +387,14 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
             start ? start_column : 0);
       for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
         const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
-        const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel + j % PANEL;
+        const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel + j % PANEL * b_column;
         const KIND* b1 = b0 + farcall_lanes_KIND;
         int64_t row = b_row;
-        if (b_panel != PANEL) {
+        if (b_panel != PANEL && !turned) {
           if (farcall_lanes_KIND == PANEL) b1 = n1 > PANEL ? b0 + b_panel : b0;
-        } else if (n1 < farcall_wide_KIND || rows >= 4 * GROUP) {
-          farcall_copy_KIND(k1, n1, b0, b_row, panels);
+        } else if (turned || n1 < farcall_wide_KIND || rows >= 4 * GROUP) {
+          if (turned) farcall_turn_KIND(k1, n1, b0, b_column, panels);
+          else farcall_copy_KIND(k1, n1, b0, b_row, panels);
           b0 = panels;
           b1 = panels + farcall_lanes_KIND;
           row = farcall_wide_KIND;
@@ -487,22 +424,29 @@ static __attribute__((noinline)) void farcall_plain_KIND(int64_t m, int64_t n, i
   farcall_blocks_KIND(m, n, k, a, a_row, 1, GROUP * a_row, b, b_row, b_panel, c, c_row, start, start_row,
       start_column, 0);
 }
-static __attribute__((noinline)) void farcall_strided_KIND(int64_t m, int64_t n, int64_t k,
+/* Packs rows; what is contiguous is read in order. */
+static void farcall_groups_KIND(int64_t rows, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
+    KIND* groups) {
+  for (int64_t r = 0; a_column == 1 && r < (rows + GROUP - 1) / GROUP * GROUP; ++r) {
+    KIND* const to = groups + r / GROUP * GROUP * k + r % GROUP;
+    for (int64_t i = 0; i < k; ++i) to[i * GROUP] = r < rows ? a[r * a_row + i] : 0;
+  }
+  for (int64_t i = 0; a_column != 1 && i < k; ++i, a += a_column) {
+    KIND* to = groups + i * GROUP;
+    for (int64_t r = 0; r < rows; r += GROUP, to += k * GROUP)
+      for (int64_t t = 0; t < GROUP; ++t) to[t] = r + t < rows ? a[(r + t) * a_row] : 0;
+  }
+}
+static __attribute__((noinline)) void farcall_strided_KIND(int64_t m, int64_t n, int64_t k, int64_t most,
     const KIND* a, int64_t a_row, int64_t a_column, const KIND* b, int64_t b_row, int64_t b_panel,
     KIND* c, int64_t c_row, const KIND* start, int64_t start_row, int64_t start_column) {
   KIND groups[4 * GROUP * DEPTH + SLACK];
-  for (int64_t i0 = 0; i0 < m; i0 += 4 * GROUP, a += 4 * GROUP * a_row, c += 4 * GROUP * c_row) {
-    const int64_t rows = m - i0 < 4 * GROUP ? m - i0 : 4 * GROUP;
-    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH) {
-      const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
-      for (int64_t r = 0; r < rows || r % GROUP; ++r) {
-        const KIND* from = a + r * a_row + k0 * a_column;
-        KIND* to = groups + r / GROUP * GROUP * k1 + r % GROUP;
-        if (r < rows)
-          for (int64_t i = 0; i < k1; ++i) to[i * GROUP] = from[i * a_column];
-        else
-          for (int64_t i = 0; i < k1; ++i) to[i * GROUP] = 0;
-      }
+  const int64_t depth = 4 * GROUP * DEPTH / most; /* B is copied once for `most` rows */
+  for (int64_t i0 = 0; i0 < m; i0 += most, a += most * a_row, c += most * c_row) {
+    const int64_t rows = m - i0 < most ? m - i0 : most;
+    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += depth) {
+      const int64_t k1 = k - k0 < depth ? k - k0 : depth;
+      farcall_groups_KIND(rows, k1, a + k0 * a_column, a_row, a_column, groups);
       if (k0 == 0)
         farcall_packed_KIND(rows, n, k1, groups, b, b_row, b_panel, c, c_row,
             start ? start + i0 * start_row : 0, start_row, start_column);
@@ -519,22 +463,21 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
     int64_t j_end) {
-  const int few = m <= FEW;
+  const int turned = b_row == 1 && b_panel != PANEL, in_panels = !turned && b_panel != PANEL;
+  const int crowded = m >= BAND && n >= BAND && !turned && a_row * (int64_t)sizeof(KIND) % PAGE == 0;
+  const int64_t most = m >= BAND && !in_panels ? BAND : 4 * GROUP;
   m = i_end - i;
   n = j_end - j;
   a += i / GROUP * a_group;
   b += j / PANEL * b_panel;
   c += i * c_row + j;
   if (start) start += i * start_row + j * start_column;
-  if (few) {
-    if (start && start != c) farcall_start_KIND(m, n, start, start_row, start_column, c, c_row);
-    farcall_few_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, start != 0);
-  } else if (a_row == 1 && a_column == GROUP && a_group == GROUP * k && k > 1) {
+  if (a_row == 1 && a_column == GROUP && a_group == GROUP * k && k > 1) {
     farcall_packed_KIND(m, n, k, a, b, b_row, b_panel, c, c_row, start, start_row, start_column);
-  } else if (a_column == 1 && m >= GROUP) {
+  } else if (a_column == 1 && m >= GROUP && !crowded) {
     farcall_plain_KIND(m, n, k, a, a_row, b, b_row, b_panel, c, c_row, start, start_row, start_column);
   } else {
-    farcall_strided_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, start, start_row,
+    farcall_strided_KIND(m, n, k, most, a, a_row, a_column, b, b_row, b_panel, c, c_row, start, start_row,
         start_column);
   }
 }

@@ -18,6 +18,7 @@ from farcall.backends.c._gemm import (
     packed_right,
     plain_left,
     plain_right,
+    turned_right,
 )
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
@@ -133,8 +134,8 @@ def _gemm(node: ir.Node) -> Iterator[Step]:
     k = dims(a)[0 if int_attr(node, "transA", 0) else 1]
     kernel = Kernel()
     p0, q = kernel.read(a), kernel.write(out)
-    right = _rows_of_b(kernel, b, bool(int_attr(node, "transB", 0)), kernel.dim(n))
     sizes = [kernel.dim(d) for d in (m, n, k)]
+    right = _second(kernel, node, b, sizes)
     alpha = float_attr(node, "alpha", 1.0)
     start = _bias(kernel, node, q, sizes)
     if alpha != 1.0:
@@ -175,15 +176,18 @@ def _scaled(kernel: Kernel, pointer: str, value: ir.Value, alpha: float) -> str:
     return copy
 
 
-def _rows_of_b(kernel: Kernel, value: ir.Value, transposed: bool, row: str) -> Right:
-    """B with contiguous rows: a constant is packed now, any other value is transposed at run time."""
-    data = constant(value)
+def _second(kernel: Kernel, node: ir.Node, value: ir.Value, sizes: Sequence[str]) -> Right:
+    """B: a constant is packed now. If both operands are transposed, one of them has to be copied."""
+    data, transposed = constant(value), bool(int_attr(node, "transB", 0))
     if data is not None:
         return packed_right(kernel, data.T if transposed else data)
-    pointer = kernel.read(value)
-    dtype = value.dtype
+    pointer, dtype = kernel.read(value), value.dtype
     assert dtype is not None  # noqa: S101 - checked before
-    return plain_right(dtype, transposed_copy(kernel, pointer, value, dtype) if transposed else pointer, row)
+    if not transposed:
+        return plain_right(dtype, pointer, sizes[1])
+    if not int_attr(node, "transA", 0):
+        return turned_right(dtype, pointer, sizes[2])
+    return plain_right(dtype, transposed_copy(kernel, pointer, value, dtype), sizes[1])
 
 
 def transposed_copy(kernel: Kernel, pointer: str, value: ir.Value, dtype: ir.DataType) -> str:

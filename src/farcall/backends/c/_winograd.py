@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._gemm import ZERO, Groups, Left, Right, call_gemm, fill_groups
+from farcall.backends.c._thin_text import Layout
 from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, transform_kernels
 from farcall.graph.dims import Dim, ceildiv
 
@@ -143,7 +144,7 @@ class Winograd:
                     f"{made} + c * {PANEL}, {v_step}, {conv.ins * PANEL});"
                 )
             with kernel.loop("p", str(tile.products)):
-                b = Right(f"{made} + p * {v_step}", str(PANEL), str(PANEL * conv.ins))
+                b = Right(f"{made} + p * {v_step}", str(PANEL), str(PANEL * conv.ins), Layout.PANELS)
                 c = (f"{sums} + p * {m_step}", str(self.wide))
                 sizes = [str(conv.outs), "tiles", str(conv.ins)]
                 call_gemm(kernel, conv.dtype, sizes, weights, b, c, ZERO, rows=channels)

@@ -1,0 +1,128 @@
+"""C source of products with few rows, columns or steps of K that read B, or a transposed A, in order.
+
+Rows of that operand are multiplied and added to rows of the result.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from farcall.backends.base import Kernels
+from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, VECTORS, with_numbers
+
+_STREAMS = 8  # rows of B that are read together
+_SPAN = 4096  # elements of a row of the result that stay in the L1 cache meanwhile
+_PIECE = 512  # likewise, of several rows
+
+
+@cache
+def sums_kernels(kind: str, itemsize: int) -> Kernels:
+    """The file with the functions for few rows, few columns, and few steps of K."""
+    text = "".join([INCLUDES, VECTORS, _sums(), _SUMS])
+    for name, value in {"SPAN": _SPAN, "PIECE": _PIECE, "STREAMS": _STREAMS}.items():
+        text = text.replace(f"@{name}", str(value))
+    names = [f"farcall_{name}_{kind}" for name in ("few_rows", "few_columns", "flat")]
+    return Kernels(
+        f"farcall_sums_{kind}", with_numbers(text, kind, itemsize), names, COMPILE_FLAGS, vectors=True
+    )
+
+
+def _sums() -> str:
+    """One row of A times rows of B, which are read in order; each element is summed in the order of K."""
+    steps = range(_STREAMS)
+    factors = "\n".join(f"  const KIND x{u} = a[{u} * a_column];" for u in steps)
+    vectors = " ".join(f"r += x{u} * *(const farcall_u_KIND*)(b + {u} * b_row + j);" for u in steps)
+    scalars = " ".join(f"r += x{u} * b[{u} * b_row + j];" for u in steps)
+    return f"""static void farcall_sums{_STREAMS}_KIND(int64_t n, const KIND* a, int64_t a_column,
+    const KIND* b, int64_t b_row, KIND* c) {{
+{factors}
+  int64_t j = 0;
+  for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND) {{
+    farcall_v_KIND r = *(farcall_u_KIND*)(c + j);
+    {vectors}
+    *(farcall_u_KIND*)(c + j) = r;
+  }}
+  for (; j < n; ++j) {{
+    KIND r = c[j];
+    {scalars}
+    c[j] = r;
+  }}
+}}
+static void farcall_sums1_KIND(int64_t n, KIND x, const KIND* b, KIND* c) {{
+  int64_t j = 0;
+  for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND)
+    *(farcall_u_KIND*)(c + j) += x * *(const farcall_u_KIND*)(b + j);
+  for (; j < n; ++j) c[j] += x * b[j];
+}}
+"""
+
+
+_SUMS = """\
+/* Adds rows of A times rows of B to rows of C. */
+static void farcall_sums_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row) {
+  const int64_t span = m == 1 ? @SPAN : @PIECE;
+  for (int64_t i = 0; i < k; i += @STREAMS, a += @STREAMS * a_column, b += @STREAMS * b_row)
+    for (int64_t j = 0; j < n; j += span) {
+      const int64_t n1 = n - j < span ? n - j : span;
+      for (int64_t r = 0; r < m; ++r) {
+        KIND* const to = c + r * c_row + j;
+        if (i + @STREAMS <= k) farcall_sums@STREAMS_KIND(n1, a + r * a_row, a_column, b + j, b_row, to);
+        else
+          for (int64_t t = 0; t < k - i; ++t)
+            farcall_sums1_KIND(n1, a[r * a_row + t * a_column], b + t * b_row + j, to);
+      }
+    }
+}
+
+HIDDEN void farcall_few_rows_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* start,
+    int64_t start_row, int64_t start_column) {
+  for (int64_t j = 0; j < n; j += @SPAN) {
+    const int64_t n1 = n - j < @SPAN ? n - j : @SPAN;
+    for (int64_t i = 0; i < m && start != c; ++i)
+      if (!start) memset(c + i * c_row + j, 0, (size_t)n1 * sizeof(KIND));
+      else
+        for (int64_t t = j; t < j + n1; ++t) c[i * c_row + t] = start[i * start_row + t * start_column];
+    farcall_sums_KIND(m, n1, k, a, a_row, a_column, b + j, b_row, c + j, c_row);
+  }
+}
+
+/* A few steps of K: rows of C are written once, in order. */
+HIDDEN void farcall_flat_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* start,
+    int64_t start_row, int64_t start_column) {
+  for (int64_t i = 0; i < m; ++i, a += a_row, c += c_row) {
+    for (int64_t j = 0; j < n && start && start != c; ++j) c[j] = start[i * start_row + j * start_column];
+    int64_t j = 0;
+    for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND) {
+      farcall_v_KIND r = {0};
+      if (start) r = *(const farcall_u_KIND*)(c + j);
+      for (int64_t t = 0; t < k; ++t) r += a[t * a_column] * *(const farcall_u_KIND*)(b + t * b_row + j);
+      *(farcall_u_KIND*)(c + j) = r;
+    }
+    for (; j < n; ++j) {
+      KIND r = start ? c[j] : 0;
+      for (int64_t t = 0; t < k; ++t) r += a[t * a_column] * b[t * b_row + j];
+      c[j] = r;
+    }
+  }
+}
+
+/* A transposed A: its columns, which are contiguous, are added up to columns of C. */
+HIDDEN void farcall_few_columns_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* start,
+    int64_t start_row, int64_t start_column) {
+  KIND made[@SPAN];
+  const int64_t span = n == 1 ? @SPAN : @SPAN / PANEL;
+  for (int64_t i = 0; i < m; i += span) {
+    const int64_t m1 = m - i < span ? m - i : span;
+    memset(made, 0, sizeof made);
+    farcall_sums_KIND(n, m1, k, b, 1, b_row, a + i * a_row, a_column, made, span);
+    for (int64_t r = 0; r < m1; ++r)
+      for (int64_t j = 0; j < n; ++j)
+        c[(i + r) * c_row + j] =
+            made[j * span + r] + (start ? start[(i + r) * start_row + j * start_column] : 0);
+  }
+}
+"""

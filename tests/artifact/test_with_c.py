@@ -63,18 +63,25 @@ def test_sizes_that_must_agree_are_checked() -> None:
     nodes = [
         helper.make_node("Concat", ["x", "y"], ["a"], axis=0),
         helper.make_node("MatMul", ["a", "z"], ["r"]),
+        helper.make_node("Neg", ["q"], ["s"]),
     ]
     graph = helper.make_graph(
         nodes,
         "agree",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [d]) for n, d in zip("xyz", "nmk", strict=True)],
-        [helper.make_tensor_value_info("r", TensorProto.FLOAT, [])],
+        [
+            helper.make_tensor_value_info(*args)
+            for args in (("q", 1, ["nm"]), ("x", 1, ["n"]), ("y", 1, ["m"]), ("z", 1, ["k"]))
+        ],
+        [
+            helper.make_tensor_value_info("r", TensorProto.FLOAT, []),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, None),
+        ],
     )
     main = main_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     ones = np.ones(5, np.float32)
-    assert main(ones[:2], ones[:3], ones) == 5
-    with pytest.raises(ValueError, match=r"`main`: expected .* == .* with n=2, m=2, k=5"):
-        main(ones[:2], ones[:2], ones)
+    assert main(ones, ones[:2], ones[:3], ones)[0] == 5
+    with pytest.raises(ValueError, match=r"`main`: expected .* == .* with n=2, m=2, k=5; pass"):  # and no nm
+        main(ones, ones[:2], ones[:2], ones)
 
 
 def test_an_error_of_a_kernel_names_its_region_and_its_node() -> None:

@@ -109,6 +109,19 @@ def test_symbolic_dims_and_empty_tensors() -> None:
         run(np.ones((2, 3), np.float32), np.ones(2, np.float32))
 
 
+def test_a_split_of_which_only_the_end_is_read_and_pads_that_cut_off_more_than_there_is() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+    g (float[5, 2] x, float[a, b, 0] e) => (float[?, ?] y, float[?, ?, ?] z)
+    <int64[2] parts = {3, 2}, int64[6] pads = {-1, 1, -1, 0, -1, 1}> {
+      unread, y = Split <axis = 0> (x, parts)
+      z = Pad (e, pads)
+    }""")
+    main = fc.partition(model, backends=["json"]).build().load()["main"]
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    y, z = map(np.from_dlpack, main(x, np.zeros((7, 4, 0), np.float32)))
+    assert np.array_equal(y, x[3:]) and z.shape == (6, 4, 0)
+
+
 def test_dims_that_a_call_may_stretch() -> None:
     """Of what is stretched to other sizes, no element is left out, and none beyond the last is read."""
     run = interpreted(

@@ -71,6 +71,15 @@ def test_what_the_evaluator_computes_in_another_dtype_stays() -> None:
     assert _operators(model) == ["AffineGrid", "GridSample"]
 
 
+def test_what_the_evaluator_computes_wrongly_stays() -> None:
+    """It sums over as many channels as there are samples."""
+    model = load_model(
+        text_model("""g (float[1, 2, 1, 1] x) => (float[?, ?, ?, ?] y)
+    <float[1, 2, 1, 1] k = {3, 4}> { z = LRN <size = 3> (k)  y = Add (x, z) }""")
+    )
+    assert _operators(model) == ["LRN", "Add"]
+
+
 def test_random_numbers_are_not_frozen() -> None:
     nodes = [
         helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),

@@ -293,6 +293,12 @@ def test_keys_are_as_many_as_values_and_as_wide_as_queries() -> None:
         opset=23,
     )
     assert [str(dim) for name in "qkv" for dim in found[name]] == [*"a1bc", *"a1ec", *"a1ei"]
+    found = loaded(
+        """g (float[1, 3, 8] q, float[1, 5, n] k, float[1, 5, 6] v) => (float[?, ?, ?] y)
+    { y = Attention <q_num_heads = 4, kv_num_heads = 2> (q, k, v) }""",
+        opset=23,
+    )
+    assert found["k"] == (1, 5, 4)
 
 
 def test_a_mask_is_no_longer_than_there_are_keys() -> None:

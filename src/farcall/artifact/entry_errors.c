@@ -310,10 +310,31 @@ void farcall_put_symbols(struct fc_text* text, const struct fc_function* about, 
   }
 }
 
+static bool fc_is_word(char c) {
+  return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c & 0x80);
+}
+
+/* Whether a name is a word of a text. */
+FC_COLD static bool fc_mentions(const char* text, const char* name) {
+  bool inside = false; /* a word that began before */
+  for (; *text; ++text) {
+    size_t i = 0;
+    while (name[i] && text[i] == name[i]) ++i;
+    if (!inside && !name[i] && !fc_is_word(text[i])) return true;
+    inside = fc_is_word(*text);
+  }
+  return false;
+}
+
 int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols) {
   struct fc_text text = {.size = 0};
   farcall_put(&text, "`%s`: %s", about->name, problem);
-  farcall_put_symbols(&text, about, symbols);
+  int32_t named = 0; /* a model may have hundreds of symbols: those of which the problem speaks, if it does */
+  for (int32_t k = 0; k < about->num_symbols; ++k) {
+    if (!fc_mentions(problem, about->symbols[k])) continue;
+    farcall_put(&text, "%s%s=%" PRId64, named++ ? ", " : " with ", about->symbols[k], symbols[k]);
+  }
+  if (!named) farcall_put_symbols(&text, about, symbols);
   farcall_put(&text, "; pass arguments of other sizes");
   return farcall_raise_text("ValueError", &text);
 }

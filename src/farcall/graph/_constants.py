@@ -23,9 +23,12 @@ _RANDOM = frozenset(
 _WINDOWS = ("AveragePool", "LpPool", "MaxPool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose")
 _ATTENTION = ("Attention", "FlexAttention", "LinearAttention")
 _UNBOUNDED = frozenset((*_WINDOWS, "DeformConv", "QLinearConv", *_ATTENTION, "RegexFullMatch"))
+# The evaluator computes these otherwise than ONNX says: the sums of LRN are of as many channels as there are
+# samples, and lengths and clips of the recurrent operators do nothing.
+_WRONG = frozenset(("LRN", "LSTM", "GRU", "RNN"))
 # The first version that the evaluator knows, of operators that mean the same before it.
 _SINCE = {"QuantizeLinear": 19, "DequantizeLinear": 19}
-_KEPT = _RANDOM | _UNBOUNDED
+_KEPT = _RANDOM | _UNBOUNDED | _WRONG
 
 
 class Folder:

@@ -313,6 +313,8 @@ def _attention(op: NodeView) -> list[Dims]:
     if len(q) == len(k) == 4:
         op.equate(v[1], k[1])
         op.equate(k[-1], q[-1])
+    elif len(q) == len(k) == 3:
+        op.equate(k[-1] * op.attr("q_num_heads", 1), q[-1] * op.attr("kv_num_heads", 1))
     if op.has(3):  # the definition pads a mask to the number of keys, and would cut a longer one
         keys = k[-2] + (op.shape(4)[-2] if op.has(4) else 0)
         op.equate(maximum(op.shape(3)[-1], keys), keys)

@@ -35,7 +35,8 @@ def reason(node: ir.Node) -> str | None:
     if (refusal := reason_of_c(node)) is not None:  # what a model may contain is the same for both
         return refusal
     inputs = dict.fromkeys(v for v in node.inputs if v is not None and v.name and v.const_value is None)
-    outputs = [value for i, value in enumerate(node.outputs) if i == 0 or output_used(node, i)]
+    used = [value for i, value in enumerate(node.outputs) if output_used(node, i)]
+    outputs = used or node.outputs[:1]
     try:
         function = GraphFunction(inputs, outputs)
         for value in outputs:

@@ -24,7 +24,7 @@ from farcall.backends.c._shaping import permutation
 from farcall.backends.json._graph import GraphFunction, dtype_of
 from farcall.backends.json._registry import lowers
 from farcall.graph._operand_rules import slice_first
-from farcall.graph.dims import Dim, dims, fold, minimum, product, same
+from farcall.graph.dims import Dim, dims, fold, maximum, minimum, product, same
 
 
 def _strides(shape: Sequence[Dim]) -> list[Dim]:
@@ -136,7 +136,7 @@ def _pad(f: GraphFunction, node: ir.Node) -> None:
         before, after = pads[axis], pads[len(own) + axis]
         begin = begin + max(-before, 0) * source[axis]
         start = start + max(before, 0) * strides[axis]
-        shown.append(dim + min(before, 0) + min(after, 0))
+        shown.append(maximum(fold(dim + min(before, 0) + min(after, 0)), 0))
     f.define(out, f.move(x, target, shown, (begin, source), (start, strides)))
 
 

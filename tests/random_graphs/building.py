@@ -84,7 +84,8 @@ class Step:
         """
         for node in self.before:
             guard(node, arrays[:1])
-        guard(self.node, arrays)
+        given = dict(zip(self.reads, arrays, strict=True))  # each once, if the node reads it twice
+        guard(self.node, arrays if self.before else [given[name] for name in self.node.input if name])
         try:
             run = self._run(arrays)
             found = run(dict(zip(self.reads, arrays, strict=True)))
@@ -247,7 +248,8 @@ class Graph:
                 if step.node.op_type == "Sigmoid":  # onnxruntime has none between 0 and a rounding error of 1
                     found = [one + blurred(np.spacing(np.ones_like(one)), blur) for one in found]
                 if _cancels(step.node):
-                    found = [cancelled(one, blur, longest) for one in found]
+                    size = max(arrays[0].shape, default=1) if step.node.op_type == "Resize" else 1
+                    found = [cancelled(one, blur, longest, size) for one in found]
             values.update(zip(filter(None, step.node.output), found, strict=True))
         return values
 
@@ -272,9 +274,11 @@ class Graph:
 
 
 # Operators that the reference computes wrongly: global pools of fewer axes, results that loops stack, the
-# softmax family before opset 13, and OneHot, whose "on" value is a sum of differences there.
+# softmax family before opset 13, OneHot, whose "on" value is a sum of differences there, and Unique along an
+# axis, in the order of appearance.
 _WRONG_IN_REFERENCE = {
     "OneHot",
+    "Unique",
     "GlobalMaxPool",
     "GlobalAveragePool",
     "If",
@@ -302,8 +306,10 @@ def _is_wrong_in_reference(node: onnx.NodeProto) -> bool:
 
 
 def _cancels(node: onnx.NodeProto) -> bool:
-    """Whether the zeros of a node are differences of numbers around 1: ends of windows, cubic mixtures."""
-    return node.op_type.endswith("Window") or (node.op_type == "Resize" and not _picks_nearest(node))
+    """Whether the zeros of a node are differences of numbers around 1: ends of windows, mixtures, Gelus."""
+    return node.op_type.endswith(("Window", "Gelu")) or (
+        node.op_type == "Resize" and not _picks_nearest(node)
+    )
 
 
 def _picks_nearest(node: onnx.NodeProto) -> bool:
@@ -335,9 +341,11 @@ def blurred(
         return np.asarray(moved.astype(array.dtype)).reshape(array.shape)
 
 
-def cancelled(array: np.ndarray, rng: np.random.Generator, longest: type[np.floating]) -> np.ndarray:
-    """Floats moved by at most the rounding error of 1; of those that are no larger, some become 0."""
-    eps = max(np.finfo(array.dtype).eps, np.finfo(longest).eps)
+def cancelled(
+    array: np.ndarray, rng: np.random.Generator, longest: type[np.floating], size: int = 1
+) -> np.ndarray:
+    """Floats moved by at most the rounding error of ``size``; of those that are no larger, some become 0."""
+    eps = size * max(np.finfo(array.dtype).eps, np.finfo(longest).eps)
     moved = array + (eps * rng.uniform(-1, 1, array.shape)).astype(array.dtype)
     return np.where((np.abs(moved) < 4 * eps) & (rng.random(array.shape) < 0.5), array.dtype.type(0), moved)
 

@@ -334,7 +334,8 @@ def _compare(cases: Sequence[Case], plan: Plan | None, report: Report) -> None:
 
 # farcall fixes a dim by the dims that it meets: a 1 is not stretched, and Concat leaves out no empty tensor.
 _STRETCHED = re.compile(
-    "pass arguments of other sizes|do not fit together|expected .*, got .*; dimension| instead of "
+    "pass arguments of other sizes|do not fit together|expected .*, got .*; dimension| instead of |"
+    "expected .* == .* with "
 )
 
 

@@ -20,7 +20,7 @@ class Refused(Skip):
 # Operators for which onnxruntime ends or holds its process if an operand has no elements.
 _FRAGILE = {
     *("LSTM", "GRU", "RNN", "Einsum", "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Resize"),
-    *("RoiAlign", "MaxRoiPool", "GridSample", "Unique", "MultiHeadAttention"),
+    *("RoiAlign", "MaxRoiPool", "GridSample", "Unique", "MultiHeadAttention", "FeatureVectorizer"),
 }
 _LOSSES = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
 SKIPS = {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
@@ -38,7 +38,8 @@ def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
     if node.op_type.endswith("Window") and inputs[0] < 4:
         raise Skip("of one element, packages differ; of two or three, all may be rounding errors of zero")
     if node.op_type.startswith("Reduce") and not inputs[0].size:
-        axes = inputs[1] if len(inputs) > 1 else np.zeros(1)
+        given = [item.ints for item in node.attribute if item.name == "axes"]
+        axes = inputs[1] if len(inputs) > 1 else np.array(given[0] if given else [0])
         if node.op_type != "ReduceSum" or axes.min(initial=0) < 0:
             raise Skip("of no elements, for which onnxruntime and the reference have other results or shapes")
     if (
@@ -47,6 +48,8 @@ def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
         and not all(array.size for array in inputs)
     ):
         raise Skip("onnxruntime leaves out what is empty, and need not fit")
+    if node.op_type == "Concat" and not any(array.size for array in inputs) and not _is_joined(node, inputs):
+        raise Refused("onnxruntime does not check what is empty")
     if node.op_type == "InstanceNormalization" and np.prod(inputs[0].shape[2:]) < 2:
         raise Skip("of one element, onnxruntime gives rounding errors of its mean")
     if node.op_type == "Gemm" and not inputs[0].size and inputs[0].ndim == 2:
@@ -69,6 +72,16 @@ def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
         raise Refused("of weights for other classes than there are, onnxruntime takes those of the labels")
     if node.op_type in ("LinearClassifier", "LinearRegressor") and not _fits_coefficients(node, inputs[0]):
         raise Refused("onnxruntime takes any number of coefficients")
+    if node.op_type == "Imputer" and not _fits_imputer(node, inputs[0]):
+        raise Refused("onnxruntime takes any number of values")
+    if node.op_type in ("LSTM", "GRU", "RNN") and _hidden(node) not in (None, inputs[2].shape[-1]):
+        raise Refused("the reference does not check the sizes of states")
+    if node.op_type == "MeanVarianceNormalization" and _is_uniform(node, inputs[0]):
+        raise Skip(
+            "onnxruntime takes the square of the mean from the mean of the squares, of which little is left"
+        )
+    if node.op_type == "PRelu" and not _is_stretched_to(inputs[0].shape, inputs[1].shape):
+        raise Refused("onnxruntime stretches the data to the slopes, too")
     if node.op_type == "MatMul" and not all(array.size for array in inputs) and not _fits_product(*inputs):
         raise Refused("onnxruntime does not check operands without elements")
     if node.op_type == "Compress" and _is_longer(node, inputs[1].size, inputs[0].shape):
@@ -77,12 +90,10 @@ def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
         raise Refused("of other sizes, onnxruntime computes float64 alone")
     if node.op_type == "Attention" and _is_causal(node) and inputs[0].shape[-2] == 1 < inputs[1].shape[-2]:
         raise Skip("of one query, onnxruntime masks no key, and ONNX those after the first new one")
-    if (
-        node.op_type == "RotaryEmbedding"
-        and node.domain == "com.microsoft"
-        and inputs[0].shape[-1] != 2 * inputs[2].shape[-1]
-    ):
+    if node.op_type == "RotaryEmbedding" and inputs[0].shape[-1] != 2 * inputs[2].shape[-1]:
         raise Refused("onnxruntime reads beyond tables of other sizes, and may end the process")
+    if node.op_type == "Attention" and any(node.input[3:4]) and not _fits_mask(node, inputs):
+        raise Skip("a mask of other sizes, which the reference broadcasts otherwise than ONNX's definition")
     if (
         node.op_type == "MultiHeadAttention"
         and any(item.name == "unidirectional" and item.i for item in node.attribute)
@@ -123,6 +134,11 @@ def _fits_attention(q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> boo
     return q[0] == k[0] and tuple(k[:3]) == tuple(v[:3]) and q[3] == k[3] and bool(k[1]) and not q[1] % k[1]
 
 
+def _fits_mask(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
+    past = inputs[4].shape[-2] if any(node.input[4:5]) else 0
+    return inputs[3].shape[-2:] == (inputs[0].shape[-2], inputs[1].shape[-2] + past)
+
+
 def _fits_skip(x: Sequence[int], skip: Sequence[int]) -> bool:
     return tuple(skip) in (tuple(x), tuple(x[1:]), (1, *x[1:]))
 
@@ -155,6 +171,37 @@ def _fits_coefficients(node: onnx.NodeProto, data: np.ndarray) -> bool:
     rows = max(classes, default=given["targets"].i if "targets" in given else 1)
     count = len(given["coefficients"].floats)
     return count == rows * data.shape[-1] or (rows == 2 and count == data.shape[-1])
+
+
+def _fits_imputer(node: onnx.NodeProto, data: np.ndarray) -> bool:
+    counts = [len(item.floats) + len(item.ints) for item in node.attribute if item.name.startswith("imputed")]
+    return max(counts) in (1, data.shape[-1])
+
+
+def _hidden(node: onnx.NodeProto) -> int | None:
+    return next((item.i for item in node.attribute if item.name == "hidden_size"), None)
+
+
+def _is_joined(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
+    try:
+        np.concatenate(inputs, next(item.i for item in node.attribute if item.name == "axis"))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_uniform(node: onnx.NodeProto, data: np.ndarray) -> bool:
+    """Whether the deviations of some slice are small beside its mean."""
+    axes = next((tuple(item.ints) for item in node.attribute if item.name == "axes"), (0, 2, 3))
+    mean, deviation = data.astype(float).mean(axes), data.astype(float).std(axes)
+    return bool((np.abs(mean) > 8 * deviation).any())
+
+
+def _is_stretched_to(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, other) == shape
+    except ValueError:
+        return False
 
 
 def _fits_product(*inputs: np.ndarray) -> bool:

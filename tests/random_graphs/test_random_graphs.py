@@ -113,6 +113,13 @@ def test_the_nearest_elements_of_any_type_are_those_that_onnxruntime_takes() -> 
     assert step(x, sizes)[0].ravel().tolist() == [0, 1, 3, 5, 6, 8, 10, 12]
 
 
+def test_means_that_are_large_beside_deviations_are_not_compared() -> None:
+    node = onnx.helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=[0])
+    guard(node, [np.float32([1, 2, 3])])
+    with pytest.raises(Skip):
+        guard(node, [np.float32([1, 1, 1.01])])
+
+
 def test_batches_of_a_lower_level() -> None:
     """Some are built as users build, and some for each level that this machine runs."""
     settings = [setting_of(batch * BATCH) for batch in range(500)]
@@ -132,6 +139,15 @@ LINEAR = onnx.helper.make_node(
     coefficients=[1.0] * 6,
     classlabels_ints=[0, 1],
 )
+PRELU = onnx.helper.make_node("PRelu", ["x", "slope"], ["y"])
+SUM = onnx.helper.make_node("ReduceSum", ["x"], ["y"], axes=[-2])
+JOIN = onnx.helper.make_node("Concat", ["a", "b"], ["y"], axis=0)
+FEATURES = onnx.helper.make_node("FeatureVectorizer", ["x"], ["y"], domain="ai.onnx.ml")
+IMPUTER = onnx.helper.make_node(
+    "Imputer", ["x"], ["y"], domain="ai.onnx.ml", imputed_value_floats=[1.0, 2.0, 3.0]
+)
+MASKED = onnx.helper.make_node("Attention", ["q", "k", "v", "m"], ["y"])
+RECURRENT = onnx.helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4)
 MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
 
 
@@ -142,6 +158,17 @@ MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
         (ROTARY, [(1, 1, 1, 8), (1, 1), (9, 4)], [(1, 1, 1, 4), (1, 1), (9, 4)]),
         (LOSS, [(3, 5), (3,), (5,)], [(3, 7), (3,), (5,)]),
         (LINEAR, [(2, 3)], [(2, 2)]),
+        (PRELU, [(3, 2), (1, 2)], [(3, 1), (1, 2)]),
+        (SUM, [(3, 2)], [(3, 0)]),
+        (JOIN, [(2, 0), (3, 0)], [(2, 0, 1), (3, 0, 2)]),
+        (FEATURES, [(1, 2)], [(0, 2)]),
+        (IMPUTER, [(2, 3)], [(2, 4)]),
+        (
+            MASKED,
+            [(1, 1, 3, 4), (1, 1, 5, 4), (1, 1, 5, 4), (3, 5)],
+            [(1, 1, 3, 4), (1, 1, 5, 4), (1, 1, 5, 4), (1, 5)],
+        ),
+        (RECURRENT, [(1, 1, 2), (1, 4, 2), (1, 4, 4)], [(1, 1, 2), (1, 3, 2), (1, 3, 3)]),
         (MATMUL, [(3, 4, 0), (3, 0, 6)], [(3, 4, 0), (6, 0, 6)]),
     ],
 )

@@ -25,7 +25,9 @@ _D = ir.DataType
 _BYTES = 1 << 18  # of a matrix of windows
 _FEWEST, _MOST = 64, 512  # columns of it, unless the output has fewer
 
-Finish = Callable[[str, str, str], None]
+_ROWS = 24  # of sums that become bytes together, while the L1 cache has them: whole tiles
+
+Finish = Callable[[str, str], None]
 
 
 def has_byte_weights(conv: Convolution, zero: ir.Value | None) -> bool:
@@ -64,8 +66,8 @@ class ByteConvolution:
     def write(self, y: str, finish: Finish | None = None) -> None:
         """Write the sums to ``y``, or, if that is empty, to scratch memory.
 
-        ``finish`` then gets for a block the sums of each channel, of which ``columns`` follow each other, the
-        number of the first channel, and the place in the output of the first one's first element.
+        ``finish`` then gets the sums of some channels, from ``channel`` on, of which ``columns`` follow
+        each other, and how many these are; ``place`` is that of their first element in the output.
         """
         conv, kernel = self.conv, self.kernel
         weights, row = self._weights(), self._start()
@@ -75,7 +77,7 @@ class ByteConvolution:
         most = block * width if isinstance(width, int) and block > 1 else most
         columns = -(-most // COLUMNS) * COLUMNS
         matrix = kernel.scratch(_D.UINT32, self.fours * columns)
-        made = y or kernel.scratch(_D.UINT32, conv.outs * columns)
+        made = y or kernel.scratch(_D.UINT32, min(_ROWS, conv.outs) * columns)
         copy = kernel.scratch(_D.UINT8, product((conv.ins, *self.sizes))) if self.is_padded else ""
         source = f"((const uint8_t*){kernel.read(self.value)})"
         plane, out_plane = kernel.dim(conv.plane), kernel.dim(conv.out_plane)
@@ -89,17 +91,32 @@ class ByteConvolution:
                     kernel.line(f"padded = n * {conv.group} + g;")
                 kernel.line(f"in = {copy};")
             self._fill(offsets, matrix, width)
+            with self._some_rows(finish) as rows:
+                place = (
+                    f"(n * {conv.group * conv.outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
+                )
+                kernel.line(f"const int64_t place = {place};")
+                target, c_row = (f"{y} + place", out_plane) if y else (made, "columns")
+                depth = self.fours * STEP
+                left = f"{weights} + channel * {depth}, {depth}"
+                right = f"{matrix}, 4 * length, {COLUMNS * STEP}"
+                sums = f"{target}, {c_row}, {row} + channel, 0, 0, 0, 0"
+                kernel.line(f"farcall_bytes_su({rows}, columns, {self.fours}, {left}, {right}, {sums});")
+                if finish is not None:
+                    finish(made, rows)
+
+    @contextmanager
+    def _some_rows(self, finish: Finish | None) -> Iterator[str]:
+        """Declare the first ``channel``, and yield the number of channels that are computed together."""
+        conv, kernel = self.conv, self.kernel
+        if finish is None or conv.outs <= _ROWS:
             kernel.line(f"const int64_t channel = g * {conv.outs};")
-            place = f"(n * {conv.group * conv.outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
-            kernel.line(f"const int64_t place = {place};")
-            target, c_row = (f"{y} + place", out_plane) if y else (made, "columns")
-            depth = self.fours * STEP
-            left = f"{weights} + channel * {depth}, {depth}"
-            right = f"{matrix}, 4 * length, {COLUMNS * STEP}"
-            sums = f"{target}, {c_row}, {row} + channel, 0, 0, 0, 0"
-            kernel.line(f"farcall_bytes_su({conv.outs}, columns, {self.fours}, {left}, {right}, {sums});")
-            if finish is not None:
-                finish(made, "channel", "place")
+            yield str(conv.outs)
+            return
+        with kernel.loop("m0", str(conv.outs), step=_ROWS):
+            kernel.line(f"const int64_t channel = g * {conv.outs} + m0;")
+            kernel.line(f"const int64_t rows = {conv.outs} - m0 < {_ROWS} ? {conv.outs} - m0 : {_ROWS};")
+            yield "rows"
 
     # ---- constants ----
 

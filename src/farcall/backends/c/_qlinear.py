@@ -22,7 +22,16 @@ from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._matmul import broadcast, product_of
 from farcall.backends.c._nest import nested
-from farcall.backends.c._node import Unsupported, constant, float_attr, has_input, operand, rank, want_dtypes
+from farcall.backends.c._node import (
+    Unsupported,
+    constant,
+    float_attr,
+    has_input,
+    int_attr,
+    operand,
+    rank,
+    want_dtypes,
+)
 from farcall.backends.c._quantized import NARROW, bounds, widened, zero_point
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product, same
@@ -264,17 +273,26 @@ def requantize_rows(
     return finish
 
 
-def _requantize_channels(conv: Convolution, node: ir.Node) -> Callable[[str, str, str], None]:
+def _requantize_channels(conv: Convolution, node: ir.Node) -> Callable[[str, str], None]:
     """What :class:`ByteConvolution` calls to write a block of the output."""
     kernel = conv.kernel
     factors = _factors(kernel, node, ((), _weight_view(node, 3, 4)), zero_point(node, OUT.scale))
     texts = [f"{name}[{'channel + i' if own else '0'}]" for name, own in factors]
     plane = kernel.dim(conv.out_plane)
+    zero = zero_point(node, OUT.zero)
+    assert node.outputs[0].dtype is not None  # noqa: S101 - checked before
+    limits = np.iinfo(node.outputs[0].dtype.numpy())
+    ends = [int_attr(node, "low", limits.min), int_attr(node, "high", limits.max)]
+    table = kernel.table(np.array(ends, np.float32))
 
-    def finish(sums: str, _: str, place: str) -> None:
-        with kernel.loop("i", str(conv.outs)), kernel.loop("j", "columns"):
-            total, at = f"{sums}[i * columns + j]", f"{place} + i * {plane} + j"
-            _write_result(kernel, node, total, texts, at, OUT)
+    def finish(sums: str, rows: str) -> None:
+        q, origin = kernel.write(node.outputs[0]), f"*{kernel.read(zero)}" if zero is not None else "0"
+        with kernel.loop("i", rows):
+            kernel.line(f"const float factor = {_product(node, texts)};")
+            kernel.line(
+                f"farcall_bytes_quantize(columns, {sums} + i * columns, factor, {origin}, {table}, "
+                f"(uint8_t*)({q} + place + i * {plane}));"
+            )
 
     return finish
 

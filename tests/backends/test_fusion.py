@@ -251,6 +251,16 @@ def test_the_lower_bound_is_what_lives_at_once() -> None:
     assert plan([]).least == 0
 
 
+def test_memory_of_other_sizes_lies_above_what_is_alive_with_it() -> None:
+    n, h = symbol("n"), symbol("h")
+    lives = [Life("a", 4096 * n, 0, 1), Life("b", 4096 * n, 1, 2), Life("c", 1024 * n, 3, 4)]
+    more = [Life("scratch", 4096, 3, 3), Life("other", 2048 * h, 4, 5), Life("odd", 64 * h, 5, 5)]
+    memory = plan([*lives, *more])
+    for sizes in ({"n": 1, "h": 1}, {"n": 3, "h": 0}, {"n": 0, "h": 9}, {"n": 10, "h": 1}):
+        check_plan([*lives, *more], sizes)
+        assert evaluate(memory.size, sizes) <= evaluate(memory.least, sizes) + 64 * 64
+
+
 def test_plans_reuse_memory() -> None:
     n = symbol("n")
     chain = [Life(i, 4096 * n, i, i + 1) for i in range(50)]

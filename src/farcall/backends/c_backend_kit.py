@@ -35,6 +35,7 @@ require_compile()  # before the imports of numpy and onnx_ir
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 
 from farcall import _core
 from farcall._blame import blame
@@ -76,8 +77,11 @@ _HEADERS = """#include <math.h>
 
 def align(size: Dim, to: int = ALIGNMENT) -> Dim:
     """``size`` rounded up to a multiple of ``to``."""
+    from farcall.graph._alive import maximum_of
     from farcall.graph.dims import ceildiv, fold
 
+    if isinstance(size, sympy.Max):
+        return maximum_of([align(part, to) for part in size.args])
     return fold(ceildiv(size, to) * to)
 
 

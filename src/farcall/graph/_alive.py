@@ -30,7 +30,15 @@ def most_alive(buffers: Iterable[tuple[Dim, int, int]]) -> Dim:
         for key, factor in changes[step]:
             alive[key] = alive.get(key, 0) + factor
         _keep(peaks, alive)
-    return maximum_of([_total(peak) for peak in peaks[:_MOST]])
+    return maximum_of([total(peak) for peak in peaks[:_MOST]])
+
+
+def largest(sums: Iterable[_Sum]) -> Dim | None:
+    """The largest of these sums of ``factor * size``; None: too many of them may be it."""
+    peaks: list[_Sum] = []
+    for one in sums:
+        _keep(peaks, one)
+    return None if len(peaks) > _MOST else maximum_of([total(peak) for peak in peaks])
 
 
 def _parts(size: Dim) -> tuple[Dim, int]:
@@ -53,11 +61,12 @@ def _exceeds(one: _Sum, other: _Sum) -> bool:
     return all(one.get(key, 0) >= factor for key, factor in other.items())
 
 
-def _total(peak: _Sum) -> Dim:
-    total: Dim = 0
+def total(peak: _Sum) -> Dim:
+    """The sum as one size."""
+    found: Dim = 0
     for key, factor in peak.items():
-        total = total + factor * key
-    return fold(total)
+        found = found + factor * key
+    return fold(found)
 
 
 def maximum_of(sums: Sequence[Dim]) -> Dim:

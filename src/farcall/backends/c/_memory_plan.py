@@ -3,21 +3,21 @@
 Buffers whose lives do not overlap share memory. Sizes may be symbolic: a size is ``coefficient * key``,
 where the key is an expression over symbols (1 for a static size). Two sizes with the same key compare by
 their coefficients, whatever the symbols' values. So each key has an arena in which offsets are numbers, and
-the workspace holds one arena after the other.
+buffers lie above those in other arenas that are alive with them.
 """
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import sympy
 
 from farcall.backends.c_backend_kit import ALIGNMENT, align
-from farcall.graph._alive import most_alive
+from farcall.graph._alive import largest, most_alive, total
 from farcall.graph.dims import Dim, fold
 
 T = TypeVar("T")
@@ -45,6 +45,8 @@ class MemoryPlan(Generic[T]):
     least: Dim = 0
 
 
+Members = Sequence[tuple[Life[T], int]]
+
 _COARSE = 512  # from this coefficient on, rounding it up to 64 bytes wastes at most an eighth
 
 
@@ -55,21 +57,77 @@ _TRIES, _WORK = 1000, 10_000_000  # of improvements; comparisons of two buffers,
 
 def plan(lives: Sequence[Life[T]]) -> MemoryPlan[T]:
     """Give each buffer its offset."""
-    arenas: dict[tuple[Dim, bool], list[tuple[Life[T], int]]] = {}
+    arenas = [(unit, members, _place(members)[0]) for unit, members in _arenas(lives)]
+    least = most_alive([(life.size, life.start, life.end) for life in lives])
+    few = sum(life.end - life.start + 1 for life in lives) <= _WORK
+    found = (_layered(arenas, stacked=False) if few else None) or _layered(arenas, stacked=True)
+    assert found is not None  # noqa: S101 - of a stack, one sum is the largest
+    return MemoryPlan(*found, least)
+
+
+def _arenas(lives: Sequence[Life[T]]) -> list[tuple[Dim, Members[T]]]:
+    """The arenas from the lowest to the highest: their units in bytes, and the buffers with sizes in units.
+
+    Numbers are the lowest, then come the arenas that most steps use. The highest has the numbers of one step,
+    such as scratch memory.
+    """
+    found: dict[tuple[int, Dim, bool], list[tuple[Life[T], int]]] = {}
+    is_static = all(isinstance(life.size, int) for life in lives)
     for life in lives:
         key, coefficient = _split(life.size)
         coarse = key == 1 or coefficient >= _COARSE
-        arenas.setdefault((key, coarse), []).append((life, coefficient))
-    offsets: dict[T, Dim] = {}
-    base: Dim = 0
-    for (key, coarse), members in arenas.items():
-        unit = key if coarse else align(key)  # the key's arena counts in bytes per unit
+        level = 1 if key != 1 else 2 if life.start == life.end and not is_static else 0
         step = ALIGNMENT if coarse else 1
-        places, extent = _place([(life, -(-size // step) * step) for life, size in members])
-        for life, _ in members:
-            offsets[life.buffer] = fold(base + places[life.buffer] * unit)
-        base = fold(base + extent * unit)
-    return MemoryPlan(offsets, base, most_alive([(life.size, life.start, life.end) for life in lives]))
+        found.setdefault((level, key, coarse), []).append((life, -(-coefficient // step) * step))
+
+    def place(item: tuple[tuple[int, Dim, bool], Members[T]]) -> tuple[int, int]:
+        (level, _, _), members = item
+        return level, -sum(life.end - life.start + 1 for life, _ in members)
+
+    ordered = sorted(found.items(), key=place)
+    return [(key if coarse else align(key), members) for (_, key, coarse), members in ordered]
+
+
+def _layered(
+    arenas: Iterable[tuple[Dim, Members[T], dict[T, int]]], *, stacked: bool
+) -> tuple[dict[T, Dim], Dim] | None:
+    """The offsets, and the size of the workspace: buffers lie above those in lower arenas.
+
+    Those that are connected by their lives lie above the buffers that are alive with them; or, ``stacked``,
+    above all. None: too many steps may be the one that decides the size.
+    """
+    offsets: dict[T, Dim] = {}
+    tops: dict[int, dict[Dim, int]] = {}  # of each step: a sum of ``factor * unit``
+    for unit, members, places in arenas:
+        for group in [members] if stacked else _groups(members):
+            ends: dict[int, int] = {}
+            for life, size in group:
+                for step in [0] if stacked else range(life.start, life.end + 1):
+                    ends[step] = max(ends.get(step, 0), places[life.buffer] + size)
+            below: dict[Dim, int] = {}
+            for step in ends:
+                for key, factor in tops.get(step, {}).items():
+                    below[key] = max(below.get(key, 0), factor)
+            for step, top in ends.items():
+                tops[step] = {**below, unit: below.get(unit, 0) + top}
+            base = total(below)
+            offsets |= {life.buffer: fold(base + places[life.buffer] * unit) for life, _ in group}
+    highest = largest(tops.values())
+    return None if highest is None else (offsets, highest)
+
+
+def _groups(members: Members[T]) -> Iterator[Members[T]]:
+    """The buffers that are connected by their lives."""
+    group: list[tuple[Life[T], int]] = []
+    end = 0
+    for item in sorted(members, key=lambda item: item[0].start):
+        if group and item[0].start > end:
+            yield group
+            group = []
+        end = max(end, item[0].end) if group else item[0].end
+        group.append(item)
+    if group:
+        yield group
 
 
 def _split(size: Dim) -> tuple[Dim, int]:
@@ -80,9 +138,6 @@ def _split(size: Dim) -> tuple[Dim, int]:
     if not coefficient.is_Integer or coefficient <= 0:
         return size, 1
     return fold(key), int(coefficient)
-
-
-Members = Sequence[tuple[Life[T], int]]
 
 
 def _place(members: Members[T]) -> tuple[dict[T, int], int]:

@@ -71,9 +71,8 @@ def test_the_memory_of_a_network_of_fixed_sizes_is_near_the_lower_bound(name: st
     exported = Exported(NETWORKS[name], exporter, full=False)
     plan = fc.partition(exported.of_fixed_sizes(), backends=["c"])
     codes = generate(plan, Target.host())
-    constants = {
-        value: "c" for one in (plan.partition, *plan.partition.bodies()) for value in one.model.graph.outputs
-    }
+    parts = (plan.partition, *(body.partition for body in plan.partition.bodies()))
+    constants = {value: "c" for one in parts for value in one.model.graph.outputs}
     workspace, least, *_ = main_source(plan.partition, codes, constants).memory
     assert isinstance(workspace, int) and isinstance(least, int)
     assert least <= workspace <= max(1.05 * least, least + 1024)  # a few bytes are mostly gaps

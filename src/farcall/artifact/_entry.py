@@ -277,8 +277,9 @@ class _Driver:
             workspace += maximum_of([align(size) for size in own if self._is_early(size)])
         least = most_alive(item for item in self._alive if self._is_early(item[0]))
         results = (nbytes(self.outputs[j]) for stage in self.stages for j in sorted(stage.outputs))
-        scratch = dict.fromkeys(getattr(self.codes[region.name], "scratch", 0) for region in self.regions)
-        return fold(workspace), least, self._sum(results), maximum_of(list(filter(self._is_early, scratch)))
+        needs = dict.fromkeys(getattr(self.codes[region.name], "scratch", 0) for region in self.regions)
+        scratch = [size for size in needs if size != 0 and self._is_early(size)]
+        return fold(workspace), least, self._sum(results), maximum_of(scratch)
 
     def _sum(self, sizes: Iterable[Dim]) -> Dim:
         return fold(sum((size for size in sizes if self._is_early(size)), start=0))

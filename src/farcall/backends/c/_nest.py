@@ -7,7 +7,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from farcall.backends.c._kernel import Kernel
+from farcall.backends.c._parallel import ELEMENT
 from farcall.graph.dims import Dim, ceildiv, product
+
+_ENOUGH = 64  # iterations that threads share
+_LONG = 256 * ELEMENT  # the cost of an iteration, beside which divisions do not count
 
 
 @dataclass(frozen=True)
@@ -50,26 +54,41 @@ def coalesce(domain: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Nest:
 def shared(kernel: Kernel, loops: Sequence[tuple[str, Dim, int]], cost: Dim) -> Iterator[None]:
     """Loops in each other, whose iterations threads share as those of one: see :meth:`Kernel.split`.
 
+    The place in that one is divided for the place in each, which takes as long as some elements: inner loops
+    that the threads do not need, and that are short, remain loops.
+
     Args:
         kernel: The kernel.
         loops: The variable of each loop, up to which number it counts, and by which step.
         cost: That of an iteration of the innermost one.
     """
     counts = [ceildiv(count, step) for _, count, step in loops]
-    begin, end = kernel.split(product(counts), cost)
+    depth = min(1, len(loops))
+    while depth < len(loops) and _is_shared(counts, cost, depth):
+        depth += 1
+    begin, end = kernel.split(product(counts[:depth]), product((cost, *counts[depth:])))
     with ExitStack() as stack:
         if begin == "0":
-            for name, count, step in loops:
-                stack.enter_context(kernel.loop(name, count, step=step))
+            depth = 0
         else:
             stack.enter_context(kernel.loop("part", end, start=begin))
             place = "part"
-            for number, (name, _, step) in reversed(list(enumerate(loops))):
+            for number, (name, _, step) in reversed(list(enumerate(loops[:depth]))):
                 size = kernel.dim(counts[number])
                 index = f"({place}) % {size}" if number else place
                 kernel.line(f"const int64_t {name} = {index if step == 1 else f'({index}) * {step}'};")
                 place = f"({place}) / {size}"
+        for name, count, step in loops[depth:]:
+            stack.enter_context(kernel.loop(name, count, step=step))
         yield
+
+
+def _is_shared(counts: Sequence[Dim], cost: Dim, depth: int) -> bool:
+    """Whether the loop at ``depth`` is one with those around it: they are few, or its iterations are long."""
+    around, each = product(counts[:depth]), product((cost, *counts[depth + 1 :]))
+    if not isinstance(around, int):
+        around = int(around.as_coeff_Mul()[0])  # with a batch of one
+    return around < _ENOUGH or not isinstance(each, int) or each >= _LONG
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def generate(
     return replace(
         code,
         least=memory.least,
-        scratch=maximum_of(list(dict.fromkeys(map(_scratch, steps)))),
+        scratch=maximum_of([size for size in dict.fromkeys(map(_scratch, steps)) if size != 0]),
         work=list(map(work_of, steps)) if profile else (),
     )
 

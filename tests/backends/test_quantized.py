@@ -171,6 +171,8 @@ def test_qlinear_conv() -> None:
         ((1, 1, 2, 700), (4, 1, 1, 2), 1, {}),  # rows that are longer than a block
         ((1, 9, 26, 26), (16, 9, 1, 1), 1, {}),
         ((1, 6, 9, 9), (8, 3, 3, 2), 2, {"pads": [1, 1, 1, 1], "dilations": [2, 1], "strides": [1, 2]}),
+        ((2, 8, 9, 8), (6, 4, 3, 3), 2, {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
+        ((1, 4, 9, 8), (6, 4, 2, 3), 1, {"strides": [2, 3]}),
         # One, two and four columns behind the last vector.
         ((1, 20, 7, 7), (29, 20, 3, 3), 1, {"pads": [1, 1, 1, 1]}),
         ((1, 520, 3, 6), (5, 520, 3, 3), 1, {"pads": [1, 1, 1, 1]}),

@@ -1,7 +1,8 @@
 """Convolutions of bytes by constant weights: windows are copied four of K at a time, and multiplied.
 
 The weights are the left, signed operand, a row for each output channel. If there is padding, each group of
-input planes is first copied with its zero point around it, so that windows need no bounds. The zero point is
+input planes is first copied with its zero point around it, so that windows need no bounds. Four planes become
+one of words, if their number allows it: K then runs over four planes, and windows are rows of these words. The zero point is
 then part of the sums: it times the sum of a channel's weights is subtracted, once for each channel.
 """
 
@@ -58,7 +59,9 @@ class ByteConvolution:
         self.fours = -(-conv.depth // STEP)
         self.flip = TOGGLE if self.value.dtype == _D.INT8 else 0
         self.whole = all(axis.plain for axis in conv.axes)  # rows need not be told apart
-        self.is_padded = any(axis.begin != 0 or axis.end != 0 for axis in conv.axes)
+        # Each word of the copy has the bytes of four planes, so that windows are rows of words.
+        self.by_words = conv.taps > 1 and conv.ins % STEP == 0
+        self.is_padded = self.by_words or any(axis.begin != 0 or axis.end != 0 for axis in conv.axes)
         self.sizes = [axis.size + axis.begin + axis.end for axis in conv.axes]
         self.kernel.file_scope(COMMON)
         self.kernel.file_scope(bytes_source(signed_left=True))
@@ -78,7 +81,8 @@ class ByteConvolution:
         columns = -(-most // COLUMNS) * COLUMNS
         matrix = kernel.scratch(_D.UINT32, self.fours * columns)
         made = y or kernel.scratch(_D.UINT32, min(_ROWS, conv.outs) * columns)
-        copy = kernel.scratch(_D.UINT8, product((conv.ins, *self.sizes))) if self.is_padded else ""
+        planes, word = (conv.ins // STEP, _D.UINT32) if self.by_words else (conv.ins, _D.UINT8)
+        copy = kernel.scratch(word, product((planes, *self.sizes))) if self.is_padded else ""
         source = f"((const uint8_t*){kernel.read(self.value)})"
         plane, out_plane = kernel.dim(conv.plane), kernel.dim(conv.out_plane)
         if self.is_padded:
@@ -89,8 +93,9 @@ class ByteConvolution:
                 with kernel.block(f"if (padded != n * {conv.group} + g)"):
                     self._pad(copy)
                     kernel.line(f"padded = n * {conv.group} + g;")
+            if self.is_padded and not self.by_words:
                 kernel.line(f"in = {copy};")
-            self._fill(offsets, matrix, width)
+            self._fill(offsets, matrix, width, copy)
             with self._some_rows(finish) as rows:
                 place = (
                     f"(n * {conv.group * conv.outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
@@ -128,6 +133,9 @@ class ByteConvolution:
 
     def _weights(self) -> str:
         matrix = self._matrix()
+        if self.by_words:
+            parts = matrix.reshape(len(matrix), self.conv.ins // STEP, STEP, self.conv.taps)
+            matrix = parts.transpose(0, 1, 3, 2).reshape(len(matrix), -1)
         data = np.zeros((len(matrix), self.fours * STEP), np.int8)
         data[:, : self.conv.depth] = matrix
         return self.kernel.table(data)
@@ -150,12 +158,13 @@ class ByteConvolution:
         return made
 
     def _offsets(self) -> str:
-        """Where a window's element of each index of K is in the planes, from the first element on."""
+        """Where a window's element, or word, of each index of K is in the planes, from the first one on."""
         kernel, conv = self.kernel, self.conv
-        made = kernel.scratch(_D.INT64, self.fours * STEP)
-        kernel.line(f"for (int64_t k = {conv.depth}; k < {self.fours * STEP}; ++k) {made}[k] = 0;")
+        count, planes = (self.fours, conv.ins // STEP) if self.by_words else (self.fours * STEP, conv.ins)
+        made = kernel.scratch(_D.INT64, count)
+        kernel.line(f"for (int64_t k = {planes * conv.taps}; k < {count}; ++k) {made}[k] = 0;")
         with ExitStack() as stack:
-            stack.enter_context(kernel.loop("c", str(conv.ins)))
+            stack.enter_context(kernel.loop("c", str(planes)))
             place, number = f"c * {kernel.dim(product(self.sizes))}", "c"
             for i, axis in enumerate(conv.axes):
                 stack.enter_context(kernel.loop(f"k{i}", str(axis.taps)))
@@ -198,7 +207,7 @@ class ByteConvolution:
             kernel.line(f"const int64_t length = (columns + {COLUMNS - 1}) / {COLUMNS} * {COLUMNS};")
             yield
 
-    def _fill(self, offsets: str, matrix: str, width: Dim) -> None:
+    def _fill(self, offsets: str, matrix: str, width: Dim, copy: str) -> None:
         """Write the windows of a block: four of K of each column are one word."""
         kernel, conv = self.kernel, self.conv
         last = conv.axes[-1]
@@ -209,6 +218,12 @@ class ByteConvolution:
                 behind: Dim = product(one.out for one in conv.axes[i + 1 : -1])
                 index = f"(r / {kernel.dim(behind)})" + (f" % {kernel.dim(axis.out)}" if i else "")
                 terms.append(f"{index} * {axis.stride} * {kernel.dim(product(self.sizes[i + 1 :]))}")
+            if self.by_words:
+                kernel.line(f"const uint32_t* const from = {copy} + {' + '.join(terms)};")
+                with kernel.loop("k", str(self.fours)):
+                    to = f"{matrix} + k * length + (r - r0) * width"
+                    kernel.line(f"farcall_bytes_words(width, {last.stride}, from + {offsets}[k], {to});")
+                return
             kernel.line(f"const uint8_t* const from = in + {' + '.join(terms)};")
             with kernel.loop("k", str(self.fours)):
                 four = ", ".join(f"from + {offsets}[4 * k + {i}]" for i in range(STEP))
@@ -219,16 +234,28 @@ class ByteConvolution:
         """Copy the planes of a group, to which ``in`` points, with the zero point around each."""
         kernel, conv = self.kernel, self.conv
         axes, last = conv.axes, len(conv.axes) - 1
+        planes = conv.ins // STEP if self.by_words else conv.ins
         origin = f"*{kernel.read(self.zero)}" if self.zero is not None else "0"
-        count = kernel.dim(product((conv.ins, *self.sizes)))
-        kernel.line(f"memset({copy}, (uint8_t){origin}, (size_t)({count}));")
+        count = kernel.dim(product((planes, *self.sizes)))
+        flip = f"0x{self.flip * 0x01010101:08x}u"
+        if self.by_words:
+            kernel.line(f"const uint32_t around = (uint32_t)(uint8_t){origin} * 0x01010101u ^ {flip};")
+            kernel.line(f"for (int64_t i = 0; i < {count}; ++i) {copy}[i] = around;")
+        else:
+            kernel.line(f"memset({copy}, (uint8_t){origin}, (size_t)({count}));")
         with ExitStack() as stack:
-            stack.enter_context(kernel.loop("c", str(conv.ins)))
-            source, target = "c", "c"
+            stack.enter_context(kernel.loop("c", str(planes)))
+            source, target = "c * 4" if self.by_words else "c", "c"
             for i, axis in enumerate(axes[:-1]):
                 stack.enter_context(kernel.loop(f"i{i}", kernel.dim(axis.size)))
                 source = f"({source}) * {kernel.dim(axis.size)} + i{i}"
                 target = f"({target}) * {kernel.dim(self.sizes[i])} + i{i} + {kernel.dim(axis.begin)}"
             size = kernel.dim(axes[last].size)
             to = f"{copy} + ({target}) * {kernel.dim(self.sizes[last])} + {kernel.dim(axes[last].begin)}"
-            kernel.line(f"memcpy({to}, in + ({source}) * {size}, (size_t)({size}));")
+            if self.by_words:
+                plane = kernel.dim(conv.plane)
+                kernel.line(f"const uint8_t* const from = in + ({source}) * {size};")
+                four = ", ".join(f"from + {i} * {plane}" for i in range(STEP))
+                kernel.line(f"farcall_bytes_four({size}, 1, {four}, {flip}, {to});")
+            else:
+                kernel.line(f"memcpy({to}, in + ({source}) * {size}, (size_t)({size}));")

@@ -121,6 +121,13 @@ static __attribute__((noinline)) void farcall_bytes_quantize(int64_t n, const ui
     to[i] = (uint8_t)(int32_t)x;
   }
 }
+/* Words that some columns read, `stride` apart. */
+static inline void farcall_bytes_words(int64_t columns, int64_t stride, const uint32_t* from,
+    uint32_t* restrict to) {
+  if (stride == 1) memcpy(to, from, (size_t)columns * sizeof *to);
+  else
+    for (int64_t j = 0; j < columns; ++j) to[j] = from[j * stride];
+}
 /* The elements of four of K that some columns read, `stride` apart, with `flip` toggled. */
 static inline void farcall_bytes_four(int64_t columns, int64_t stride, const uint8_t* a, const uint8_t* b,
     const uint8_t* c, const uint8_t* d, uint32_t flip, uint32_t* restrict to) {

@@ -82,9 +82,14 @@ static inline uint64_t farcall_ipow(uint64_t base, int64_t exponent) {
   return power;
 }"""
 
-_QUANTIZE = """static inline int32_t farcall_quantize(float x, int32_t zero, int32_t low, int32_t high) {
-  const float rounded = rintf(x) + (float)zero;
-  return rounded > (float)low ? (rounded < (float)high ? (int32_t)rounded : high) : low;
+# Of known bounds, gcc makes conditions in masks, where it takes minima and maxima of others.
+_QUANTIZE = """static __attribute__((noinline, const)) float farcall_bound(int32_t x) { return (float)x; }
+static inline int32_t farcall_quantize(float x, int32_t zero, int32_t low, int32_t high) {
+  const float least = farcall_bound(low), most = farcall_bound(high);
+  float rounded = rintf(x) + (float)zero;
+  rounded = rounded > least ? rounded : least;
+  rounded = rounded < most ? rounded : most;
+  return (int32_t)rounded;
 }
 static inline int32_t farcall_qlinear_add(int32_t a, float a_scale, int32_t a_zero, int32_t b, float b_scale,
     int32_t b_zero, float scale, int32_t zero, int32_t low, int32_t high) {

@@ -2,8 +2,10 @@
 
 The weights are the left, signed operand, a row for each output channel. If there is padding, each group of
 input planes is first copied with its zero point around it, so that windows need no bounds. Four planes become
-one of words, if their number allows it: K then runs over four planes, and windows are rows of these words. The zero point is
-then part of the sums: it times the sum of a channel's weights is subtracted, once for each channel.
+one of words, if their number allows it: K then runs over four planes, and windows are rows of these words.
+
+The zero point is part of the sums: it times the sum of a channel's weights is subtracted, once for each
+channel.
 """
 
 from __future__ import annotations

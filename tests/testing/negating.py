@@ -104,6 +104,20 @@ class WantsAlignment(Negating):
     body = "from = (const float*)((uintptr_t)from & ~(uintptr_t)15);" + LOOP
 
 
+class WritesBeyond(Negating):
+    body = LOOP + " to[n] = 0;"
+
+
+class ReadsBeyond(Negating):
+    body = LOOP + " if (*(const volatile float*)(from + n) == 1) return 0;"
+
+
+class WritesInputs(Negating):
+    """What the caller sees of it depends on the caller, who may use an input twice."""
+
+    body = LOOP + " ((float*)x->data)[0] = to[0];"
+
+
 class KnowsTheSize(Negating):
     """The size that it was compiled for first stays in its code."""
 

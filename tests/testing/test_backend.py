@@ -21,13 +21,14 @@ from farcall.errors import UsageError
 from farcall.rpc import Server
 from farcall.testing import BACKEND_RULES, check_backend
 from farcall.testing._backend import BackendKit
-from farcall.testing._cases import node_cases
+from farcall.testing._cases import node_cases, varied
 
 from ..backends.libraries import need
 from ..tree import ROOT
 from . import negating
 
 NPU = ROOT / "examples/backends"
+BEYOND = "nothing beyond the tensors is read or written"
 
 
 def without_session() -> list[str]:
@@ -54,7 +55,7 @@ def test_right_backends_of_each_kind_pass(backend: Any) -> None:
     [
         (negating.FailsIfEmpty(), ["empty tensors"], "test_neg"),
         (negating.NotThreadSafe(), ["several threads call at once"], "Not equal to tolerance"),
-        (negating.WantsAlignment(), ["inputs are strided or not aligned"], "Not equal to tolerance"),
+        (negating.WantsAlignment(), ["inputs are strided or not aligned", BEYOND], "Not equal to tolerance"),
         (negating.KnowsTheSize(), ["one artifact serves several sizes"], "Not equal to tolerance"),
         (negating.AlwaysAnother(), ["two builds are equal"], "two builds differ"),
     ],
@@ -64,6 +65,20 @@ def test_a_wrong_backend_breaks_its_rule_alone(backend: Any, rules: list[str], m
         check_backend(backend, operators=["Neg"], rules=without_session())
     failed = [line.split(": ")[0] for line in str(caught.value).splitlines() if ": Neg, " in line]
     assert failed == rules
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (negating.WritesBeyond(), r"the process crashed \(SIGSEGV"),
+        (negating.ReadsBeyond(), r"the process crashed \(SIGSEGV"),
+        (negating.WritesInputs(), "input 0 of the model was written"),
+    ],
+)
+def test_what_is_beyond_the_tensors_is_not_touched(backend: Any, message: str) -> None:
+    with pytest.raises(AssertionError, match=f"{BEYOND}: Neg, .*{message}") as caught:
+        check_backend(backend, operators=["Neg"], rules=[BACKEND_RULES[0], BEYOND])
+    assert "backend neg: 2 passed, 2 failed" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +197,11 @@ def test_a_refusal_is_counted_and_is_no_failure() -> None:
     report = check_backend("c", operators=["Cast"], rules=["results are ONNX's"], sample=2)
     (row,) = report.operators
     assert row.passed == 2
+
+
+def test_other_data_do_not_change_shapes_that_the_model_states() -> None:
+    (case,) = (case for case in node_cases() if case.name == "test_upsample_nearest")
+    assert varied(case) is case  # its scales are data
 
 
 def test_a_bfloat16_may_be_rounded_to_its_neighbour() -> None:

@@ -341,6 +341,7 @@ _RULES: dict[
     "one artifact serves several sizes": (("symbolic", "symbolic_with_weights"), "plainly"),
     "empty tensors": (("empty", "empty_with_weights", "empty_static"), "plainly"),
     "inputs are strided or not aligned": (("varied",), "strided"),
+    "nothing beyond the tensors is read or written": (("varied",), "at_the_end_of_memory"),
     "constants are used twice": (("twice",), "plainly"),
     "results inside a region are outputs": (("chained",), "plainly"),
     "several threads call at once": (("varied",), "in_threads"),

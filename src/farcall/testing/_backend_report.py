@@ -67,17 +67,17 @@ class BackendReport:
         return _rows(self.outcomes, lambda one: one.rule)
 
     def __str__(self) -> str:
-        return (
-            f"backend {self.backend}: {self._verdict}\n{_text('operator', self.operators)}\n\n"
-            + "\n".join([_text("rule", self.rules), *self._failures])
-        )
+        operators = [_text("operator", self.operators), ""] if self.operators else []
+        parts = [*operators, _text("rule", self.rules), *self._failures]
+        return "\n".join([f"backend {self.backend}: {self._verdict}", *parts])
 
     def markdown(self) -> str:
         """The tables in Markdown, to publish them."""
         tests = f"ONNX {metadata.version('onnx')}'s node tests"
         about = f"Checked by {tests}, with farcall {__version__}, on {host_triple()}."
         parts = [f"# Backend `{self.backend}`", about, self._verdict]
-        for head, rows in (("operator", self.operators), ("rule", self.rules)):
+        tables = {"operator": self.operators, "rule": self.rules}
+        for head, rows in ((head, rows) for head, rows in tables.items() if rows):
             lines = [f"| {head} | passed | failed | refused |", "|---|--:|--:|--:|"]
             lines += [f"| {row.name} | {row.passed} | {row.failed} | {row.refused} |" for row in rows]
             parts.append("\n".join(lines))

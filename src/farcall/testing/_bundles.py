@@ -17,6 +17,7 @@ from onnx import compose
 
 import farcall as fc
 from farcall.testing._cases import Arrays, Case
+from farcall.testing._guarded import guarded, guarded_results
 from farcall.testing._isolated import EndedError, in_child
 
 if TYPE_CHECKING:
@@ -162,6 +163,18 @@ def _unaligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     space = np.zeros(array.size + 1, array.dtype)
     space[1:] = array.reshape(-1)
     return space[1:].reshape(array.shape)
+
+
+def at_the_end_of_memory(make: MakePlan, runs: Runs) -> Results:
+    """Behind each input and result, there is no memory; and inputs stay as they are."""
+    main = make().build().load()["main"]
+    for i, inputs in enumerate(runs):
+        given = [guarded(one) for one in inputs]
+        with guarded_results():
+            found = [one.copy() for one in _call(main, given)]
+        for number, (one, was) in enumerate(zip(given, inputs, strict=True)):
+            assert one.tobytes() == was.tobytes(), f"input {number} of the model was written"
+        yield i, found
 
 
 def in_threads(make: MakePlan, runs: Runs) -> Results:

@@ -132,7 +132,8 @@ def test_the_library_is_an_option() -> None:
 @pytest.mark.parametrize(
     ("x", "w", "body", "takes"),
     [
-        ("n, 512", "512, 1", "MatMul(x, w)", True),  # one column: the product with a vector
+        ("n, 128", "128, 1", "MatMul(x, w)", True),  # one column: the product with a vector
+        ("n, 512", "512, 1", "MatMul(x, w)", False),
         ("512, 64", "64", "MatMul(x, w)", True),
         ("n, 8, 64", "n, 64, 4", "MatMul(x, w)", True),
         ("n, 64", "64, 8", "MatMul(x, w)", False),
@@ -145,6 +146,7 @@ def test_the_library_is_an_option() -> None:
         ("64, 512", "512, 512", "Gemm(x, w)", False),
         ("64, 512", "512, 512", "Gemm <transA = 1> (z, w)", True),
         ("64, 512", "512, 512", "Gemm <transB = 1> (x, w)", True),
+        ("8, 512", "512, 512", "Gemm <transB = 1> (x, w)", False),  # `c` reads few rows as they are
         ("64, 512", "512, 512", "Gemm <transB = 1> (x, k)", False),  # `c` turns constants at the build
     ],
 )

@@ -242,6 +242,8 @@ def test_two_backends_of_one_name() -> None:
         fc.partition(SKIP, twice)
     with pytest.raises(BackendError, match="expected a short C identifier"):
         fc.backend("remote", called="a b")
+    with pytest.raises(BackendError, match="farcall's own backend for If, Loop and Scan; choose another"):
+        fc.backend("remote", called="control")
 
 
 # ---- errors

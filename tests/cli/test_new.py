@@ -112,6 +112,7 @@ def test_what_exists_stays(tmp_path: Path, cli: Cli) -> None:
     assert refused.code == 2
     assert "exists already" in refused.err
     assert not list((tmp_path / "made").iterdir())
-    assert "a backend is called `c` already" in cli("new", "backend", "c").err
+    for name in ("c", "control"):
+        assert f"a backend is called `{name}` already" in cli("new", "backend", name).err
     missing = cli("new", "backend", "npu", "--output", str(tmp_path / "no" / "made"))
     assert "No such file or directory" in missing.err

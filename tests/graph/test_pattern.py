@@ -50,6 +50,7 @@ def test_the_parser_reads_operators_and_operands() -> None:
         ("Relu", r"expected '\(' at character 5"),
         ("Relu(x", "expected ',' at character 7"),
         ("Relu(x))", "expected the end at character 8"),
+        pytest.param("Relu(" * 5000, "nests too deep", id="deep"),
         ("Relu(x,)", "expected an operator or a name at character 8"),
         ("Relu(x y)", "expected ',' at character 8"),
         ("Relu(x*, y)", r"expected '\)' at character 8"),

@@ -31,6 +31,7 @@ from farcall.toolchain import (
 )
 from farcall.toolchain import _cache as cache_module
 from farcall.toolchain._build import _fixed_name, _header_key, install_fixed
+from farcall.toolchain._cache import cached
 from farcall.toolchain._compiler import compiler_identity, shorten
 
 from ..tree import ROOT
@@ -281,3 +282,24 @@ class TestObjectsOfAnInstallation:
         target = Target(Target.host().triple)
         names = {_fixed_name(target, source, _header_key()) for source in fixed_sources(compiler)}
         assert {path.name for path in folder.iterdir()} == names
+
+
+@pytest.mark.parametrize("left", [b"", b"\x7fELF", None])
+def test_a_damaged_file_of_the_cache_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | None
+) -> None:
+    monkeypatch.setenv("FARCALL_CACHE_DIR", str(tmp_path))
+    made: list[Path] = []
+
+    def make(path: Path) -> None:
+        made.append(path)
+        path.write_bytes(b"an object")
+
+    place = cached("key", ".o", make)
+    assert (cached("key", ".o", make), len(made)) == (place, 1)
+    if left is None:
+        place.unlink()
+    else:
+        place.write_bytes(left)  # as after a power cut
+    assert cached("key", ".o", make).read_bytes() == b"an object"
+    assert len(made) == 2

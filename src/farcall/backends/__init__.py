@@ -34,6 +34,9 @@ _BUILTIN = {  # found without package metadata, for example in a checkout
 }
 
 
+RESERVED = ("control",)  # farcall adds it to every plan
+
+
 def names() -> list[str]:
     """The names that :func:`get` accepts, sorted."""
     return sorted({*_BUILTIN, *installed("backend")})
@@ -150,6 +153,11 @@ def _check(backend: object) -> Backend:
     if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= 32):
         raise BackendError(
             f"{type(backend).__name__}.name is {name!r}; expected a short C identifier, such as `npu`"
+        )
+    if name in RESERVED:
+        raise BackendError(
+            f"{type(backend).__name__}.name is {name!r}, which is farcall's own backend for If, Loop and "
+            "Scan; choose another name"
         )
     if not isinstance(backend.options, Mapping):
         raise BackendError(

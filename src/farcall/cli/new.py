@@ -54,14 +54,14 @@ def backend(name: str, kind: str, output: Path | None) -> None:
 
 
 def _check(name: str) -> None:
-    from farcall.backends import names
+    from farcall.backends import RESERVED, names
 
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) or keyword.iskeyword(name):
         raise UsageError(
             f"{name!r} is no name for a backend; expected a lower-case letter, then at most 30 lower-case "
             "letters, digits and _, such as `npu`"
         )
-    if name in names():
+    if name in (*RESERVED, *names()):
         raise UsageError(f"a backend is called `{name}` already; choose another name")
 
 

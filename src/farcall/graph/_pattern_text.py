@@ -66,7 +66,10 @@ def parse(text: str) -> Operator:
     Raises:
         UsageError: The text is not a valid pattern; the message has the place.
     """
-    return _Parser(text).parse()
+    try:
+        return _Parser(text).parse()
+    except RecursionError:
+        raise UsageError(f"pattern {text[:40]!r}...: it nests too deep; match a part of it") from None
 
 
 def alternatives(root: Operator) -> tuple[Operator, ...]:

@@ -1,8 +1,8 @@
 """The cache of compiled objects: a folder of files, each named by a hash of all its inputs.
 
-The cache builds a file beside its place and then renames it, so a reader sees a complete file or none.
-Several processes may build the same file at once: the last one wins, with equal contents. The cache uses no
-locks.
+The cache builds a file beside its place and then renames it, so a reader sees a complete file or none. What a
+power cut or a full disk left of one does not match the checksum beside it, and is made again. Several
+processes may build the same file at once: the last one wins, with equal contents. The cache uses no locks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -67,18 +68,36 @@ def content_key(parts: Iterable[str | bytes]) -> str:
 
 
 def cached(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
-    """The file of ``key``. If it does not exist yet, ``make(path)`` makes it.
+    """The file of ``key``. If it does not exist yet, or is damaged, ``make(path)`` makes it.
 
     Raises:
         OSError: the file cannot be written, for example because the disk is full.
         Exception: an error of ``make``, after which no file is left behind.
     """
     place = cache_folder() / "objects" / key[:2] / (key[2:] + suffix)
-    if place.exists():
+    if _is_whole(place):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as beside:
         new = Path(beside) / place.name
         make(new)
+        checksum = Path(beside) / "checksum"
+        checksum.write_text(_checksum(new))
+        checksum.replace(_checksum_of(place))
         new.replace(place)
     return place
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        return _checksum_of(place).read_text() == _checksum(place)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _checksum_of(place: Path) -> Path:
+    return place.with_name(f"{place.name}.crc32")
+
+
+def _checksum(file: Path) -> str:
+    return f"{zlib.crc32(file.read_bytes()):08x}"

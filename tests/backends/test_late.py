@@ -322,3 +322,17 @@ def test_bounds_of_a_slice_may_be_of_any_number() -> None:
     ):
         with pytest.raises(ValueError, match=f"Slice .*: .*{message}"):
             main(x, *(np.array(one, np.int64) for one in bounds))
+
+
+SQUEEZE = """g (float[a, 3] x, int64[3] s) => (float[?, ?] y, int64[?] z) <int64[1] axis = {1}>
+ { t = Reshape (x, s)  q = Squeeze (t, axis)  y = Neg (q)
+   at = NonZero (s)  one = Squeeze (at)  z = Neg (one) }"""
+
+
+def test_a_squeeze_of_sizes_from_the_data() -> None:
+    main = fc.partition(model(SQUEEZE), backends=["c"]).build().load()["main"]
+    x = rows(4)["x"][:, :3]
+    feeds = {"x": np.ascontiguousarray(x), "s": np.int64([6, 1, 2])}
+    same_as_reference(main, model(SQUEEZE), feeds)
+    with pytest.raises(ValueError, match="expected t_dim1 == 1 with t_dim1=2; pass"):
+        main(feeds["x"], np.int64([3, 2, 2]))

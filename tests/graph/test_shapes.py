@@ -586,6 +586,26 @@ def test_weights_and_caches_fix_the_features_that_a_name_stands_for() -> None:
     assert [found[name][-1] for name in "xyzqm"] == [3, 2, 3, 4, 16]
 
 
+@pytest.mark.parametrize("opset", [11, 13])
+def test_a_squeeze_without_axes_leaves_a_name_that_may_be_1(opset: int) -> None:
+    """What was refused, since the rank depends on the size. Calls in which it is 1 are, now."""
+    model = load_model(text_model("g (float[n, 1, m] x) => (float[?, ?] y) { y = Squeeze (x) }", opset=opset))
+    assert text(dims(model.graph.outputs[0])) == ("n", "m")
+    pairs = [{str(one), str(other)} for one, other in constraints(model)]
+    assert pairs == [{name, f"Max({name}, 2*Min(1, {name}))"} for name in "nm"]
+
+
+def test_a_squeeze_without_axes_leaves_out_a_name_that_a_later_node_makes_1() -> None:
+    model = load_model(
+        text_model(
+            """g (float[n, 3] x) => (float[?] y, float[?] z)
+    { y = Squeeze (x)  z = Squeeze <axes = [0]> (x) }""",
+            opset=11,
+        )
+    )
+    assert text(dims(model.graph.outputs[0])) == (3,) and not constraints(model)
+
+
 def test_what_a_definition_needs_of_its_operands_holds_for_the_node() -> None:
     """Loops that take the node whole would read beyond its weights."""
     proto = text_model("""g (uint8[m, n] x, float s, uint8 z, uint8[7, 4] w, uint8[a, b, c] q, int8[b, 5] r)

@@ -52,8 +52,13 @@ def _squeeze(op: NodeView) -> Sequence[PartialDims]:
         return [(None,) * (len(data) - _length(op, 1))]
     axes = _axes(op, 1, since=13)
     if axes is None:
-        if not all(isinstance(dim, int) for dim in data):
-            raise NotKnownError  # the rank depends on whether a symbol is 1
+        for dim in data:
+            if not isinstance(dim, int):
+                if not op.is_settled:
+                    raise NotKnownError  # it may become 1
+                op.equate(
+                    maximum(dim, product((2, minimum(dim, 1)))), dim
+                )  # in no call, as the rank is fixed
         return [tuple(dim for dim in data if dim != 1)]
     drop = {positive_axis(axis, len(data)) for axis in axes}
     for axis in drop:

@@ -272,7 +272,7 @@ class _Inference:
     def _start_naming(self) -> bool:
         """Whether dims are still unknown, which another walk will name."""
         unknown = not self._names_late and any(
-            value.shape is not None and value not in self._shapes
+            (value.shape is not None or node.op_type == "Squeeze") and value not in self._shapes
             for node in self._model.graph
             for value in node.outputs
         )
@@ -458,7 +458,7 @@ class _Inference:
         return dim if isinstance(dim, int) or dim.free_symbols <= self._symbols else None
 
     def _view(self, node: ir.Node) -> NodeView:
-        return NodeView(node, self._opset, self._shapes, self._data, self._equal)
+        return NodeView(node, self._opset, self._shapes, self._data, self._equal, self._names_late)
 
     def _apply_rule(self, node: ir.Node, reported: list[PartialDims | None]) -> None:
         where = f"node `{node.name}` ({node.op_type})"

@@ -31,7 +31,10 @@ class NotKnownError(Exception):
 
 
 class NodeView:
-    """A node and the facts about it. ``shapes`` and ``data`` hold those that are known so far."""
+    """A node and the facts about it. ``shapes`` and ``data`` hold those that are known so far.
+
+    ``is_settled``: nothing more will become known of them, so that a rule may choose what it cannot know.
+    """
 
     def __init__(
         self,
@@ -40,7 +43,9 @@ class NodeView:
         shapes: Mapping[ir.Value, Dims],
         data: dict[ir.Value, Data],
         equal: Equalities,
+        is_settled: bool = False,
     ) -> None:
+        self.is_settled = is_settled
         self.node = node
         self.opset = opset
         self._shapes = shapes

@@ -65,12 +65,24 @@ def _reshape(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-@view("Squeeze", "Unsqueeze", check=_check_view)
+def _check_axes(node: ir.Node) -> None:
+    """A call checks that what a Squeeze leaves out is 1."""
+    try:
+        _check_view(node)
+    except Unsupported:
+        if node.op_type == "Unsqueeze" or not _knows_axes(node):
+            raise
+
+
+def _knows_axes(node: ir.Node) -> bool:
+    return opset(node) < 13 or not has_input(node, 1) or constant(operand(node, 1)) is not None
+
+
+@view("Squeeze", "Unsqueeze", check=_check_axes)
 def _squeeze(node: ir.Node) -> Iterator[Step]:
     """Check at run time that computed axes give the inferred dims."""
-    if opset(node) < 13 or not has_input(node, 1) or constant(operand(node, 1)) is not None:
-        return
-    yield _verify_axes(node)
+    if not _knows_axes(node):
+        yield _verify_axes(node)
 
 
 def _verify_axes(node: ir.Node) -> Step:

@@ -372,7 +372,8 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   KIND panels[DEPTH * farcall_wide_KIND];
   const int turned = b_row == 1 && b_panel != PANEL;
   const int64_t b_column = turned ? b_panel / PANEL : 1;
-  const int64_t band = turned ? m : BAND; /* a panel of a transposed B costs more than to read A again */
+  /* A panel that is copied serves more rows; one of a transposed B costs more than to read A again. */
+  const int64_t band = turned ? m : b_panel != PANEL ? BAND : 2 * BAND;
   const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= NARROW ? rest : 0;
   n -= narrow;
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1, first = &none, first_row = 0) {

@@ -158,6 +158,15 @@ def test_a_profiled_build_tells_the_time_of_each_operator(counting: Path) -> Non
     assert ends[-1] <= ends[0] * 1.001  # microseconds: steps stand inside of their region
 
 
+def test_an_operator_with_ways_for_several_sizes_is_one_row_also_of_a_module_that_was_never_saved() -> None:
+    x = np.zeros((2, 1, 8, 8), np.float32)
+    module = fc.partition(ROOT / "examples/digits/digits.onnx", backends=["c"]).build(profile=True).load()
+    found = module.profile(x)
+    assert [step.nodes for step in found.steps] == list(dict.fromkeys(step.nodes for step in found.steps))
+    assert sum(len(step.nodes) for step in found.steps) == 11  # all but Reshape, which is no step
+    assert module.memory(x).constants > 0
+
+
 def test_operators_are_measured_on_a_server_too(counting: Path, session: fc.Session) -> None:
     check_steps(fc.profile(counting, X, on=session))
 

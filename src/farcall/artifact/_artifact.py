@@ -102,7 +102,9 @@ class Artifact:
             copy_beside(self._path, self._content())
             self._shared = None
         self._loaded = True
-        return load_module(self._path, devices={**self.sessions, **(devices or {})})
+        module = load_module(self._path, devices={**self.sessions, **(devices or {})})
+        weakref.finalize(module, _forget, self)  # the module's profile() and memory() read the file
+        return module
 
     def _content(self) -> Path:
         """The file, if it is as it was built."""
@@ -116,6 +118,10 @@ class Artifact:
     def __repr__(self) -> str:
         functions = ", ".join(f"{name}{f.signature}" for name, f in self._manifest.functions.items())
         return f"<farcall.Artifact for {self._manifest.target.triple}: {functions}>"
+
+
+def _forget(artifact: Artifact) -> None:
+    """What had to keep ``artifact`` alive is gone."""
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -5,7 +5,7 @@ A normal build has none of this text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -49,16 +49,25 @@ def counted(region: str, number: int, call: str) -> str:
     )
 
 
-def work_of(step: Step) -> Work:
-    """What a step computes. Elements of fused loops count as one operation for each node."""
-    names = [node.op_type for node in step.nodes]
+def by_nodes(steps: Iterable[Step]) -> dict[tuple[ir.Node, ...], list[Step]]:
+    """The steps of the same nodes, which have one counter: parts of the work, or ways for other sizes."""
+    found: dict[tuple[ir.Node, ...], list[Step]] = {}
+    for step in steps:
+        found.setdefault(tuple(step.nodes), []).append(step)
+    return found
+
+
+def work_of(steps: Sequence[Step]) -> Work:
+    """What steps of the same nodes compute. Elements of fused loops count as one operation for each node."""
+    nodes = steps[0].nodes
+    names = [node.op_type for node in nodes]
     more = f"+{len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return Work(
-        [node.name or node.outputs[0].name or "" for node in step.nodes],
+        [node.name or node.outputs[0].name or "" for node in nodes],
         "+".join(names[:_SHOWN]) + more,
-        _sum(map(_operations, step.nodes)),
-        _bytes(step),
-        step.choice,
+        _sum(map(_operations, nodes)),
+        _bytes(steps),
+        next((step.choice for step in steps if step.choice), None),
     )
 
 
@@ -68,12 +77,13 @@ def _operations(node: ir.Node) -> Dim:
     return 2 * multiply_adds(node)
 
 
-def _bytes(step: Step) -> Dim:
+def _bytes(steps: Sequence[Step]) -> Dim:
     """Each operand once, as if every element was read or written one time. 0: the data decides the size."""
-    values = dict.fromkeys((*step.reads, *step.writes))
+    values = dict.fromkeys(value for step in steps for value in (*step.reads, *step.writes))
     if any(try_dims(value) is None or late(value) for value in values):
         return 0
-    tables = {item.key: item.data.nbytes for item in step.arguments if isinstance(item, Table)}
+    arguments = (item for step in steps for item in step.arguments)
+    tables = {item.key: item.data.nbytes for item in arguments if isinstance(item, Table)}
     sizes = (product(try_dims(value) or ()) * itemsize(value.dtype) for value in values)
     return _sum([*sizes, *tables.values()])
 

@@ -14,7 +14,7 @@ from farcall.backends.c._families import operator
 from farcall.backends.c._fusion import Group, group, roots
 from farcall.backends.c._gemm_text import COMPILE_FLAGS
 from farcall.backends.c._helpers import HELPERS
-from farcall.backends.c._hooks import CLOCK, counted, counters, work_of
+from farcall.backends.c._hooks import CLOCK, by_nodes, counted, counters, work_of
 from farcall.backends.c._kernel import Argument, Late, Scratch, Step, Table
 from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._narrow import narrowed
@@ -52,7 +52,7 @@ def generate(
         code,
         least=memory.least,
         scratch=maximum_of([size for size in dict.fromkeys(map(_scratch, steps)) if size != 0]),
-        work=list(map(work_of, steps)) if profile else (),
+        work=list(map(work_of, by_nodes(steps).values())) if profile else (),
     )
 
 
@@ -206,9 +206,10 @@ def _write(
     places = {item: offset for item, offset in memory.offsets.items() if isinstance(item, ir.Value)}
     out = RegionWriter(region, places, memory.size, COMPILE_FLAGS)
     out.file_scope(HELPERS)
+    counter = {nodes: number for number, nodes in enumerate(by_nodes(steps))}
     if profile:
         out.file_scope(CLOCK)
-        out.file_scope(counters(region.name, len(steps)))
+        out.file_scope(counters(region.name, len(counter)))
     names: dict[tuple[str, str], str] = {}
     tables: dict[Table, str] = {}
     for number, step in enumerate(steps):
@@ -224,7 +225,7 @@ def _write(
         arguments = ", ".join(_argument(out, item, home, memory, tables) for item in step.arguments)
         call = f"{names[step.source]}({arguments})"
         statement = f"if ({call}) return -1;" if step.can_fail else f"{call};"
-        out.line(counted(region.name, number, statement) if profile else statement)
+        out.line(counted(region.name, counter[tuple(step.nodes)], statement) if profile else statement)
     for value in region.outputs:
         _copy_view(out, value, home, root)
     return out.finish()

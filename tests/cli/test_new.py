@@ -70,14 +70,15 @@ def test_the_tests_of_a_new_package_pass(tmp_path: Path, cli: Cli, kind: str) ->
 TOGETHER = """
 import numpy as np, onnx, farcall as fc
 model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 22]>
-g (float[2,4] x) => (float[2,4] y) { a = Relu(x) b = Tanh(a) c = Neg(b) d = Pow(c, c) y = Abs(d) }''')
+g (float[2,4] x) => (float[2,4] y) {
+  a = Relu(x) b = Tanh(a) c = Neg(b) d = Pow(c, c) e = Relu(d) y = Abs(e) }''')
 backends = ["acme_c", "acme_library", "acme_module", "c"]
-plan = fc.partition(model, backends, exclude={"acme_c": ["Neg*"]})
-assert [region.backend for region in plan.regions] == backends, str(plan)
+plan = fc.partition(model, backends, exclude={"acme_c": ["Neg*", "Relu_4"]})
+assert [region.backend for region in plan.regions] == [*backends, "acme_module", "c"], str(plan)
 plan.build().save("all.so")
 x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 c = -np.tanh(np.maximum(x, 0))
-np.testing.assert_allclose(fc.load_module("all.so")["main"](x), np.abs(c**c), rtol=1e-5)
+np.testing.assert_allclose(fc.load_module("all.so")["main"](x), np.abs(np.maximum(c**c, 0)), rtol=1e-5)
 """
 
 

@@ -75,6 +75,13 @@ class Module(Negating):
         return RegionModule("negating", 1, b"-1", function="negate")
 
 
+class OneName(Module):
+    """Its modules differ, and their functions have one name."""
+
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> Code:
+        return RegionModule("negating", 1, b"-1." + b"0" * int(region.name.split("_")[1]), function="negate")
+
+
 def register() -> None:
     """Register the kind of `Module`, here or in a server."""
 

@@ -119,6 +119,13 @@ def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
     assert not status.exists() or status.read_text().split()[2] == "Z"  # nobody has asked for its status yet
 
 
+def test_cases_that_pass_one_by_one_and_not_together() -> None:
+    message = "test_neg.*: in one model with 1 other cases: BackendError: .* both have the function `negate`"
+    negating.register()
+    with pytest.raises(AssertionError, match=message):
+        check_backend(negating.OneName(), operators=["Neg"], rules=BACKEND_RULES[:1])
+
+
 def test_a_wrong_result_is_counted_by_its_operator() -> None:
     with pytest.raises(AssertionError) as caught:
         check_backend(negating.Wrong(), operators=["Neg"], rules=["results are ONNX's"])

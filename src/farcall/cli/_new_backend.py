@@ -113,13 +113,14 @@ class CLASS(Backend):
             steps.append([node.op_type, [numbers[value] for value in node.inputs]])
             numbers[node.outputs[0]] = len(numbers)
         program = {
+            "function": region.name,  # no other module of the artifact may have it
             "inputs": len(region.inputs),
             "steps": steps,
             "outputs": [numbers[value] for value in region.outputs],
         }
         constants = {f"w{i}": value.const_value.numpy() for i, value in enumerate(region.constants)}
         data = json.dumps(program).encode()
-        return RegionModule("NAME", VERSION, data, constants, function="run")
+        return RegionModule("NAME", VERSION, data, constants)
 ''',
     "src/NAME_backend/loader.py": '''\
 """The loader of modules of kind `NAME`. It needs no compiler and no ONNX, only numpy."""
@@ -154,7 +155,8 @@ class Program:
 @fc.module_kind("NAME", versions=(VERSION,))
 def load(blob):
     program = Program(blob.data)
-    return fc.ffi.new_module("NAME", {"run": program.run, "__init_run": program.init})
+    name = program.function
+    return fc.ffi.new_module("NAME", {name: program.run, f"__init_{name}": program.init})
 ''',
 }
 

@@ -16,6 +16,7 @@ import onnx
 from onnx import compose
 
 import farcall as fc
+from farcall.errors import ModelError
 from farcall.testing._cases import Arrays, Case
 from farcall.testing._guarded import guarded, guarded_results
 from farcall.testing._isolated import EndedError, in_child
@@ -56,7 +57,8 @@ def _outcomes(
 ) -> Iterator[tuple[Case, str]]:
     """A bundle that fails as a whole is halved until the case is found that is at fault.
 
-    One that hangs is taken apart at once: each half with the case would take all of the time again.
+    One that hangs is taken apart at once: each half with the case would take all of the time again. If all
+    parts pass, the cases do not go together in one model.
     """
     work = [(cases, plan, drive)]
     ((_, wrong),) = in_child(_attempt, work, seconds)
@@ -65,16 +67,26 @@ def _outcomes(
     elif len(cases) == 1:
         yield cases[0], str(wrong)
     else:
-        size = 1 if isinstance(wrong, EndedError) and wrong.late else -(-len(cases) // 2)
+        late = isinstance(wrong, EndedError) and wrong.late
+        size = 1 if late else -(-len(cases) // 2)
+        found: list[tuple[Case, str]] = []
         for start in range(0, len(cases), size):
-            yield from _outcomes(cases[start : start + size], plan, drive, seconds)
+            found += _outcomes(cases[start : start + size], plan, drive, seconds)
+        if wrong and not late and not any(text for _, text in found):
+            found[0] = cases[0], f"in one model with {len(cases) - 1} other cases: {wrong}"
+        yield from found
 
 
 def _attempt(work: tuple[Sequence[Case], Callable[[onnx.ModelProto], Plan], Drive]) -> list[str] | str:
-    """What is wrong with each case of a bundle; or with the bundle, if it does not run as a whole."""
+    """What is wrong with each case of a bundle; or with the bundle, if it does not run as a whole.
+
+    An empty text: its cases are to run apart.
+    """
     try:
         return _wrong(*work)
     except Exception as error:
+        if isinstance(error, ModelError) and len(work[0]) > 1:
+            return ""  # graphs inside of nodes cannot always be merged, which no backend is to blame for
         return f"{type(error).__name__}: {error}"
 
 

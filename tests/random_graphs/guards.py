@@ -86,7 +86,7 @@ def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
         raise Refused("onnxruntime does not check operands without elements")
     if node.op_type == "Compress" and _is_longer(node, inputs[1].size, inputs[0].shape):
         raise Refused("onnxruntime leaves out conditions beyond the last element, whether or not they hold")
-    if node.op_type == "Attention" and not _fits_attention(*(array.shape for array in inputs[:3])):
+    if node.op_type == "Attention" and not _fits_attention(node, *(array.shape for array in inputs[:3])):
         raise Refused("of other sizes, onnxruntime computes float64 alone")
     if node.op_type == "Attention" and _is_causal(node) and inputs[0].shape[-2] == 1 < inputs[1].shape[-2]:
         raise Skip("of one query, onnxruntime masks no key, and ONNX those after the first new one")
@@ -128,7 +128,11 @@ def _is_longer(node: onnx.NodeProto, length: int, shape: Sequence[int]) -> bool:
     return length > (int(np.prod(shape)) if axis is None else shape[axis])
 
 
-def _fits_attention(q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> bool:
+def _fits_attention(node: onnx.NodeProto, q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> bool:
+    if len(q) == len(k) == len(v) == 3:
+        heads = {item.name: item.i for item in node.attribute}
+        as_wide = k[2] * heads.get("q_num_heads", 1) == q[2] * heads.get("kv_num_heads", 1)
+        return q[0] == k[0] and tuple(k[:2]) == tuple(v[:2]) and as_wide
     if not len(q) == len(k) == len(v) == 4:
         return True
     return q[0] == k[0] and tuple(k[:3]) == tuple(v[:3]) and q[3] == k[3] and bool(k[1]) and not q[1] % k[1]

@@ -147,6 +147,7 @@ IMPUTER = onnx.helper.make_node(
     "Imputer", ["x"], ["y"], domain="ai.onnx.ml", imputed_value_floats=[1.0, 2.0, 3.0]
 )
 MASKED = onnx.helper.make_node("Attention", ["q", "k", "v", "m"], ["y"])
+GROUPED = onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"], q_num_heads=4, kv_num_heads=2)
 RECURRENT = onnx.helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4)
 MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
 
@@ -168,6 +169,7 @@ MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
             [(1, 1, 3, 4), (1, 1, 5, 4), (1, 1, 5, 4), (3, 5)],
             [(1, 1, 3, 4), (1, 1, 5, 4), (1, 1, 5, 4), (1, 5)],
         ),
+        (GROUPED, [(2, 1, 16), (2, 1, 8), (2, 1, 8)], [(2, 1, 16), (2, 1, 2), (2, 1, 8)]),
         (RECURRENT, [(1, 1, 2), (1, 4, 2), (1, 4, 4)], [(1, 1, 2), (1, 3, 2), (1, 3, 3)]),
         (MATMUL, [(3, 4, 0), (3, 0, 6)], [(3, 4, 0), (6, 0, 6)]),
     ],

@@ -80,6 +80,8 @@ def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
         raise Skip(
             "onnxruntime takes the square of the mean from the mean of the squares, of which little is left"
         )
+    if node.domain == "ai.onnx.preview.training" and len({array.shape for array in inputs[2:]}) > 1:
+        raise Refused("the reference stretches what must be of one shape")
     if node.op_type == "PRelu" and not _is_stretched_to(inputs[0].shape, inputs[1].shape):
         raise Refused("onnxruntime stretches the data to the slopes, too")
     if node.op_type == "MatMul" and not all(array.size for array in inputs) and not _fits_product(*inputs):

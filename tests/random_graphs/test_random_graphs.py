@@ -139,6 +139,9 @@ LINEAR = onnx.helper.make_node(
     coefficients=[1.0] * 6,
     classlabels_ints=[0, 1],
 )
+TRAINED = onnx.helper.make_node(
+    "Momentum", ["r", "t", "x", "g", "v"], ["y", "z"], domain="ai.onnx.preview.training"
+)
 PRELU = onnx.helper.make_node("PRelu", ["x", "slope"], ["y"])
 SUM = onnx.helper.make_node("ReduceSum", ["x"], ["y"], axes=[-2])
 JOIN = onnx.helper.make_node("Concat", ["a", "b"], ["y"], axis=0)
@@ -159,6 +162,7 @@ MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
         (ROTARY, [(1, 1, 1, 8), (1, 1), (9, 4)], [(1, 1, 1, 4), (1, 1), (9, 4)]),
         (LOSS, [(3, 5), (3,), (5,)], [(3, 7), (3,), (5,)]),
         (LINEAR, [(2, 3)], [(2, 2)]),
+        (TRAINED, [(), (), (3, 2), (3, 2), (3, 2)], [(), (), (3, 2), (3, 2), (3, 1)]),
         (PRELU, [(3, 2), (1, 2)], [(3, 1), (1, 2)]),
         (SUM, [(3, 2)], [(3, 0)]),
         (JOIN, [(2, 0), (3, 0)], [(2, 0, 1), (3, 0, 2)]),

@@ -242,7 +242,8 @@ int fc_module_save(TVMFFIObject* handle, TVMFFIAny* result) {
   const FcModuleObj* module = fc_module_of(handle);
   if (module && module->save) return call_hook(module->save, NULL, 0, result);
   if (module) {
-    fc_error_format("RuntimeError", "a module of kind `%s` cannot be saved: it was made without `save`", module->kind);
+    fc_error_format("RuntimeError", "a module of kind `%s` cannot be saved: %s", module->kind,
+                    module->library ? "copy the file that it was loaded from" : "it was made without `save`");
     return -1;
   }
   const FcCxx* cxx = fc_cxx();

@@ -116,7 +116,7 @@ class TestInPython:
         assert fc.load_module(tmp_path / "a").scale(1) == 3
         with pytest.raises(RuntimeError, match="cannot be written as `json`: its format is `scaler`"):
             builtin("ffi.ModuleWriteToFile", module, str(tmp_path / "a"), "json")
-        with pytest.raises(RuntimeError, match="cannot be saved"):
+        with pytest.raises(RuntimeError, match="cannot be saved: it was made without `save`"):
             ffi.new_module("other", {}).save(tmp_path / "b")
 
     @pytest.mark.parametrize(

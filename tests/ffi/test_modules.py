@@ -301,7 +301,7 @@ class TestLoaders:
             _core.register_loader("note", lambda data: data)
 
     def test_what_cannot_be_saved(self, kernels: ffi.Module) -> None:
-        with pytest.raises(RuntimeError, match="cannot be saved"):
+        with pytest.raises(RuntimeError, match="cannot be saved: copy the file that it was loaded from"):
             kernels.save_to_bytes()
 
     def test_functions_must_be_callable(self) -> None:

@@ -654,7 +654,8 @@ def test_regions_that_differ_in_their_weights_share_one_function(monkeypatch: py
     proto, weights = layers(100)
     names = counted(monkeypatch)
     module = fc.partition(proto, backends=[Stub("npu", ["Neg"]), "c"]).build().load()
-    own = ["farcall_call.c", "farcall_entry.c", "farcall_gemm_float.c", "farcall_main.c", "farcall_regions.c"]
+    kernels = ["farcall_gemm_float.c", "farcall_main.c", "farcall_panels_float.c"]
+    own = ["farcall_call.c", "farcall_entry.c", *kernels, "farcall_regions.c"]
     assert sorted(names) == ["c_0.c", *own, "npu_0.c"]
     x = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
     expected = x

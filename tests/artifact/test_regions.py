@@ -146,7 +146,7 @@ def test_a_size_that_no_dim_shows_is_a_parameter() -> None:
     )
     np.testing.assert_array_equal(tail(a, 5, 7), module["main"](x))
     np.testing.assert_array_equal(tail(a, 4, 6), module["main"](x))
-    wrong = r"expected a dimension of floor\(h/2\) with n=1, h=6, w=7, floor\(h/2\)=2, floor\(w/2\)=3"
+    wrong = r"expected a dimension of floor\(h/2\) with h=6, floor\(h/2\)=2"
     tail.signature = None
     with pytest.raises(ValueError, match=f"`c_0`: {wrong}; pass arguments of other sizes"):
         tail(a, 6, 7)

@@ -146,6 +146,7 @@ def test_patterns_are_checked_by_cases_of_their_innermost_operator(monkeypatch: 
     assert row.passed >= 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("backend", "operators"),
     [

@@ -25,7 +25,7 @@ def fold_shapes(model: ir.Model, data: Mapping[ir.Value, Data]) -> None:
         data: The elements of computed integer tensors, as dims.
     """
     graph = model.graph
-    for node in graph:
+    for node in graph if data else ():
         # A shape that is an input of the model stays: its value may contradict the declared dims.
         if node.op_type == "Reshape" and node.domain in ("", "ai.onnx") and node.inputs[1] in data:
             _fix_reshape(graph, node)

@@ -524,10 +524,11 @@ def _drop_defaults(graph: ir.Graph) -> None:
 
 def _name_nodes(graph: ir.Graph) -> None:
     """Give every node a unique name, which messages, pictures and profiles show."""
-    taken = {node.name for node in graph if node.name}
+    nodes = list(graph)
+    taken = {node.name for node in nodes if node.name}
     seen: set[str] = set()
     numbers = count()
-    for node in graph:
+    for node in nodes:
         name, base = node.name, node.name or node.op_type
         while not name or name in seen:
             candidate = f"{base}_{next(numbers)}"

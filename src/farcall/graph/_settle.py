@@ -177,9 +177,9 @@ class Settling:
         """
         ends = [backend.ends_at_late for backend in self.backends]
         ending = [ends[claim.backend] and any(map(late, claim.match.root.outputs)) for claim in claims]
-        depth: list[int] = []
-        for read in sources:
-            depth.append(max([depth[source] + ending[source] for source in read], default=0))
+        depth = [0] * len(claims)
+        for item, read in enumerate(sources if any(ending) else ()):
+            depth[item] = max([depth[source] + ending[source] for source in read], default=0)
         alone = [backend.name == CONTROL for backend in self.backends]
         kinds: dict[tuple[int, int, int], int] = {}
         return [

@@ -236,12 +236,15 @@ class _Inference:
     def run(self) -> dict[ir.Value, Data]:
         """Visit all nodes until no new facts about symbols are found; returns the data."""
         while True:
-            before = self._equal.found
+            before, is_static = self._equal.found, True
             self._start()
             for node in list(self._model.graph):
                 if not self._take_static(node):
+                    is_static = False
                     self._try(node)
             data = self._finish()
+            if is_static:  # nothing is unknown
+                return data
             if self._equal.found > before or self._look_back() or self._start_naming():
                 continue
             if not self._spell_out_broadcasts():

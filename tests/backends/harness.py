@@ -19,6 +19,7 @@ from farcall.backends.base import Backend, RegionCode
 from farcall.backends.c import CBackend
 from farcall.graph import Match, Region, cut
 from farcall.graph.dims import dims, evaluate
+from farcall.testing._guarded import DLTensor
 from farcall.toolchain import Target, find_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,21 +31,6 @@ COMPILE += [f"-I{ROOT / 'include'}"]
 
 class Any(ctypes.Structure):
     _fields_ = (("type_index", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", ctypes.c_int64))
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +92,7 @@ class Compiled:
 
 def _tensor(memory: np.ndarray, dims: Sequence[int]) -> tuple[DLTensor, object]:
     shape = (ctypes.c_int64 * max(len(dims), 1))(*dims)
-    tensor = DLTensor(memory.ctypes.data, 1, 0, len(dims), 0, 0, 1, ctypes.addressof(shape), None, 0)
+    tensor = DLTensor(memory.ctypes.data, 1, 0, len(dims), 0, 0, 1, shape, None, 0)
     return tensor, (shape, memory)
 
 

@@ -27,7 +27,7 @@ from farcall.artifact._stages import Shapes, Stage, stages_of
 from farcall.artifact._states import CPU, KERNEL, Place, code_places, declarations, device
 from farcall.backends._ctext import c_string
 from farcall.backends._function import HIDDEN, LATE
-from farcall.backends.base import RegionModule
+from farcall.backends.base import RegionCode, RegionModule
 from farcall.backends.c_backend_kit import align
 from farcall.errors import ModelError
 from farcall.graph import Region
@@ -277,7 +277,8 @@ class _Driver:
             workspace += maximum_of([align(size) for size in own if self._is_early(size)])
         least = most_alive(item for item in self._alive if self._is_early(item[0]))
         results = (nbytes(self.outputs[j]) for stage in self.stages for j in sorted(stage.outputs))
-        needs = dict.fromkeys(getattr(self.codes[region.name], "scratch", 0) for region in self.regions)
+        codes = (self.codes[region.name] for region in self.regions)
+        needs = dict.fromkeys(code.scratch for code in codes if isinstance(code, RegionCode))
         scratch = [size for size in needs if size != 0 and self._is_early(size)]
         return fold(workspace), least, self._sum(results), maximum_of(scratch)
 

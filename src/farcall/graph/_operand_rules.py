@@ -56,9 +56,8 @@ def _squeeze(op: NodeView) -> Sequence[PartialDims]:
             if not isinstance(dim, int):
                 if not op.is_settled:
                     raise NotKnownError  # it may become 1
-                op.equate(
-                    maximum(dim, product((2, minimum(dim, 1)))), dim
-                )  # in no call, as the rank is fixed
+                # The rank is fixed: a call in which the dim is 1 is refused. 0 and numbers from 2 on fit.
+                op.equate(maximum(dim, product((2, minimum(dim, 1)))), dim)
         return [tuple(dim for dim in data if dim != 1)]
     drop = {positive_axis(axis, len(data)) for axis in axes}
     for axis in drop:

@@ -17,7 +17,9 @@ from farcall import _core
 _DLPACK = (1, 0)  # the version of the structures
 
 
-class _DLTensor(ctypes.Structure):
+class DLTensor(ctypes.Structure):
+    """The structure of DLPack that describes a tensor."""
+
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),
@@ -42,13 +44,13 @@ class _Managed(ctypes.Structure):
         ("context", ctypes.c_void_p),
         ("deleter", _DELETER),
         ("flags", ctypes.c_uint64),
-        ("tensor", _DLTensor),
+        ("tensor", DLTensor),
     )
 
 
 _ALLOCATOR = ctypes.CFUNCTYPE(
     ctypes.c_int,
-    ctypes.POINTER(_DLTensor),
+    ctypes.POINTER(DLTensor),
     ctypes.POINTER(ctypes.c_void_p),
     ctypes.c_void_p,
     ctypes.c_void_p,

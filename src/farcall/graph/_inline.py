@@ -43,9 +43,9 @@ def splice(
     Returns:
         The new nodes, in topological order. Constant nodes among them became initializers.
     """
-    _rename(inner, node.name or "", taken)
+    rename(inner, node.name or "", taken)
     for value, actual in zip_longest(list(inner.inputs), given[: len(inner.inputs)]):
-        _replace_uses(value, actual)
+        replace_uses(value, actual)
     outputs, nodes = list(inner.outputs), list(inner)
     inner.outputs.clear()
     inner.remove(nodes)
@@ -80,7 +80,8 @@ def _hand_over(
     return copies
 
 
-def _rename(inner: ir.Graph, prefix: str, taken: set[str]) -> None:
+def rename(inner: ir.Graph, prefix: str, taken: set[str]) -> None:
+    """Give the nodes and values of a graph names that are unique in the model; its inputs keep theirs."""
     for item in list(ir.traversal.RecursiveGraphIterator(inner)):
         item.name = unique(f"{prefix}/{item.name or item.op_type}", taken)
         for value in item.outputs:
@@ -104,7 +105,8 @@ def unique(name: str, taken: set[str]) -> str:
     return result
 
 
-def _replace_uses(value: ir.Value, actual: ir.Value | None) -> None:
+def replace_uses(value: ir.Value, actual: ir.Value | None) -> None:
+    """Put a value, or None, in place of another one."""
     if actual is not None:
         value.replace_all_uses_with(actual, replace_graph_outputs=True)
         return

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from farcall.errors import ModelError, UnsupportedOperatorError
 from farcall.graph._annotate import Answer, Claims
-from farcall.graph._control import Inner
+from farcall.graph._control import Control, Inner
 from farcall.graph._partition import Body, Partition, settled
 from farcall.graph._rules import Rules
 from farcall.graph._settle import Settling
@@ -128,7 +128,7 @@ class Inside:
             return str(error)
         for value in node.outputs:
             if value.shape is None and (value.uses() or value.is_graph_output()):
-                return f"the number of dims of its output `{value.name}` is not the same in each run"
+                return _without_rank(node, value, found)
         return tuple(
             _Scope(attribute, inner, Settling(inner.model, self._backends(), inner=True))
             for attribute, inner in found.bodies.items()
@@ -155,6 +155,18 @@ class Inside:
             if region.backend == CONTROL:
                 for part in self.parts(region.nodes[0]):
                     yield from part.sizes
+
+
+def _without_rank(node: ir.Node, value: ir.Value, found: Control) -> str:
+    """What to say of an output whose number of dims is not known."""
+    index = node.outputs.index(value)
+    known = {name: inner.model.graph.outputs[index].shape for name, inner in found.bodies.items()}
+    told = [f"{len(shape)} in `{name}`" for name, shape in known.items() if shape is not None]
+    ranks = f" ({', '.join(told)})" if node.op_type == "If" and told else ""
+    return (
+        f"the number of dims of its output `{value.name}` is not the same in each run{ranks}; declare "
+        "its dims in the model: calls that give it others are refused then"
+    )
 
 
 _LINES = 4  # of the error of a graph inside that a reason repeats

@@ -50,6 +50,7 @@ from farcall.graph._shape_rules import (
     TRAINING,
     misread_by_onnx,
 )
+from farcall.graph._sinking import sink_readers
 from farcall.graph._view import (
     DATA_DTYPES,
     EXPLICIT_SINCE,
@@ -245,7 +246,7 @@ class _Inference:
             data = self._finish()
             if is_static:  # nothing is unknown
                 return data
-            if self._equal.found > before or self._look_back() or self._start_naming():
+            if self._equal.found > before or self._look_back() or self._sink() or self._start_naming():
                 continue
             if not self._spell_out_broadcasts():
                 return data
@@ -271,6 +272,13 @@ class _Inference:
                 if value is not None and value not in self._shapes and dims:
                     self._hints[value] = dims
         return len(self._hints) > before
+
+    def _sink(self) -> bool:
+        """Whether readers of values without a rank moved into an If, which another walk will visit."""
+        graph = self._model.graph
+        return any(node.op_type == "If" for node in graph) and sink_readers(
+            graph, lambda value: value in self._shapes or value.shape is not None, self._control, self._names
+        )
 
     def _start_naming(self) -> bool:
         """Whether dims are still unknown, which another walk will name."""
@@ -542,6 +550,15 @@ class _Inference:
 
     def _ask_bodies(self, node: ir.Node) -> list[PartialDims | None]:
         """What the graphs inside a node tell of its outputs."""
+        found = self._control(node)
+        if found is None:
+            return [None] * len(node.outputs)
+        for value, kind in zip(node.outputs, found.types, strict=False):
+            value.type = kind or value.type
+        return [*found.shapes, *[None] * (len(node.outputs) - len(found.shapes))][: len(node.outputs)]
+
+    def _control(self, node: ir.Node) -> Control | None:
+        """The graphs inside a node with what is known of their inputs; None if they cannot be as they are."""
         read = [value for value in reads(node) if value.const_value is None]
         for value in read:
             if value in self._shapes:
@@ -552,12 +569,7 @@ class _Inference:
                 self._controls[node, facts] = control(node, self._model.graph, self._data, self._budget.infer)
             except ModelError:
                 self._controls[node, facts] = None  # whoever takes the node says why it cannot be
-        found = self._controls[node, facts]
-        if found is None:
-            return [None] * len(node.outputs)
-        for value, kind in zip(node.outputs, found.types, strict=False):
-            value.type = kind or value.type
-        return [*found.shapes, *[None] * (len(node.outputs) - len(found.shapes))][: len(node.outputs)]
+        return self._controls[node, facts]
 
     def _follow_data(self, node: ir.Node) -> None:
         output = node.outputs[0]

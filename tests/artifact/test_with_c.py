@@ -80,7 +80,9 @@ def test_sizes_that_must_agree_are_checked() -> None:
     main = main_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     ones = np.ones(5, np.float32)
     assert main(ones, ones[:2], ones[:3], ones)[0] == 5
-    with pytest.raises(ValueError, match=r"`main`: expected .* == .* with n=2, m=2, k=5; pass"):  # and no nm
+    with pytest.raises(
+        ValueError, match=r"`main`: node `.*: expected .* == .* with n=2, m=2, k=5; pass"
+    ):  # and no nm
         main(ones, ones[:2], ones[:2], ones)
 
 

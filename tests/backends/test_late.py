@@ -95,7 +95,7 @@ def test_narrow_floats_where_the_data_decides_sizes() -> None:
     feeds = {"x": x, "c": np.array([True, False, True]), "s": np.int64([6, 2]), "k": np.int64([2])}
     same_as_reference(main, graph, feeds)
     feeds["x"] = np.abs(x) * np.float16([1, 0, 1, 1])
-    with pytest.raises(ValueError, match=r"expected a_dim1 == 7 with .*a_dim1=6"):
+    with pytest.raises(ValueError, match=r"a_dim1.* 7.* with .*a_dim1=6"):
         main(*feeds.values())
 
 
@@ -204,7 +204,11 @@ def test_operands_that_only_a_call_knows(computed: tuple[onnx.ModelProto, Any], 
         ({"shape": [-1, 2, -1]}, ValueError, "Reshape .*: its shape has -1 twice, at axis 2"),
         ({"shape": [-2, 2, 3]}, ValueError, "its shape has -2"),
         ({"shape": [2**32, 2**32, 1]}, ValueError, "elements without -1"),
-        ({"big": [1, 2, 4]}, ValueError, r"Expand .*: axis 1 of its output has 2 elements; expected 3"),
+        (
+            {"big": [1, 2, 4]},
+            ValueError,
+            r"Expand .*: axis 1 of its output has 2 elements by the shape, and 3 by",
+        ),
         (
             {"wide": [2**20, 2**30]},
             MemoryError,
@@ -216,7 +220,7 @@ def test_operands_that_only_a_call_knows(computed: tuple[onnx.ModelProto, Any], 
             r"ConstantOfShape .*float32\[1099511627776, 1099511627776\]; the call",
         ),
         ({"wide": [-3, 2]}, ValueError, r"float32\[-3, 2\]; a size cannot be negative"),
-        ({"one": [2]}, IndexError, "2 is outside of the axes"),
+        ({"one": [2]}, IndexError, "2 is outside of its list of axes"),
         ({"steps": [1, 0]}, ValueError, "Slice .*: axis 0 has a step of 0"),
         ({"ends": [0, -3, 0, -3]}, ValueError, r"Pad .*float32\[3, -2\]; a size cannot be negative"),
         ({"lens": [1, 4]}, ValueError, "Split .*: a length of 4, and 3 elements are left"),
@@ -334,5 +338,5 @@ def test_a_squeeze_of_sizes_from_the_data() -> None:
     x = rows(4)["x"][:, :3]
     feeds = {"x": np.ascontiguousarray(x), "s": np.int64([6, 1, 2])}
     same_as_reference(main, model(SQUEEZE), feeds)
-    with pytest.raises(ValueError, match="expected t_dim1 == 1 with t_dim1=2; pass"):
+    with pytest.raises(ValueError, match="dim 1 of its input, t_dim1, which must be 1 with t_dim1=2; pass"):
         main(feeds["x"], np.int64([3, 2, 2]))

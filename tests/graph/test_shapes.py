@@ -10,7 +10,7 @@ from onnx import helper
 
 from farcall.errors import ModelError
 from farcall.graph import cut, load_model
-from farcall.graph._shapes import constraints
+from farcall.graph._shapes import constraints, needs
 from farcall.graph.dims import broadcast, dims, evaluate, late, parse, settled, symbol, text
 
 from .graphs import OpBackend, text_model, value
@@ -593,6 +593,43 @@ def test_a_squeeze_without_axes_leaves_a_name_that_may_be_1(opset: int) -> None:
     assert text(dims(model.graph.outputs[0])) == ("n", "m")
     pairs = [{str(one), str(other)} for one, other in constraints(model)]
     assert pairs == [{name, f"Max({name}, 2*Min(1, {name}))"} for name in "nm"]
+
+
+def test_a_squeeze_without_axes_believes_a_declared_rank_only_where_all_names_may_be_1() -> None:
+    """Before, a declared rank of 1 for dims [3, 1, 2] gave the first two elements."""
+    for declared, expected, needed in (("[?, ?]", ("n", "m"), 2), ("[?]", ("n", "m"), 2), ("", (), 0)):
+        model = load_model(text_model(f"g (float[n, 1, m] x) => (float{declared} y) {{ y = Squeeze (x) }}"))
+        assert text(dims(model.graph.outputs[0])) == expected
+        assert len(constraints(model)) == needed
+        if not needed:
+            assert text(dims(model.graph.inputs[0])) == (1, 1, 1)
+
+
+NEEDS = """
+g (float[n, m] x, float[k] w) => (float[?] a, float[?, ?] b, float[?] c, float[?, ?] d, float[?, ?] e)
+<int64[1] zero = {0}, int64[2] four = {4, 6}, int64[2] some = {-1, 5}, int64[2] parts = {2, 3}> {
+  twice = Concat <axis = 0> (x, x)
+  a = Squeeze (twice, zero)
+  b = Reshape (x, four)
+  c = Squeeze (w)
+  d = Reshape (x, some)
+  e, f = Split <axis = 1> (twice, parts)
+}"""
+
+
+def test_each_constraint_names_the_node_and_what_it_needs() -> None:
+    model = load_model(text_model(NEEDS))
+    assert [need.told(*pair) for pair, need in needs(model).items()] == [
+        "node `Squeeze_1` (Squeeze): it removes dim 0 of its input, 2*n, which must be 1",
+        "node `Reshape_2` (Reshape): its input must have as many elements as its shape: expected 5*n == 24",
+        "node `Squeeze_3` (Squeeze): as it has no axes, and its rank is fixed, its dim k must not be 1",
+    ]
+    (pair,) = needs(
+        load_model(
+            text_model("g (float[n] x) => (float[?, ?] y) <int64[2] s = {-1, 5}> { y = Reshape (x, s) }")
+        )
+    ).items()
+    assert pair[1].told(*pair[0]) == "node `Reshape_0` (Reshape): n must be a multiple of 5"
 
 
 def test_a_squeeze_without_axes_leaves_out_a_name_that_a_later_node_makes_1() -> None:

@@ -353,7 +353,7 @@ def _manifest(
                 region.backend,
                 len(region.nodes),
                 dict(Counter(node.op_type for node in region.nodes)),
-                RegionEntry(region, codes[region.name], ()).signature,
+                RegionEntry(region, codes[region.name], {}).signature,
                 inside.get(region.name, ""),
                 _steps(codes[region.name]),
                 tuple(map(_match, region.matches)),

@@ -118,9 +118,7 @@ class DataOnly:
         functions: dict[str, Any] = {}
         for region in partition.regions:
             if region.name in imports:
-                made = _region_function(
-                    region, codes[region.name], imports[region.name], partition.constraints
-                )
+                made = _region_function(region, codes[region.name], imports[region.name], partition.needs)
                 functions[region.name] = made.payload()
             else:
                 functions |= self._graph(region)
@@ -245,14 +243,14 @@ def _main(
 
 
 def _region_function(
-    region: Region, code: RegionModule, number: int, constraints: Iterable[tuple[Dim, Dim]]
+    region: Region, code: RegionModule, number: int, needs: Mapping[tuple[Dim, Dim], str]
 ) -> GraphFunction:
     """The function with which users call a region that is an import."""
-    entry = RegionEntry(region, code, constraints)
+    entry = RegionEntry(region, code, needs)
     function = GraphFunction(region.inputs, region.outputs, carries=True)
     function.used.update(dict.fromkeys(entry.sizes))  # the order in which the Signature has them
     known = {dim.name for dim in _plain_dims(region.inputs)}.union(entry.sizes)
-    for a, b in constraints:
+    for a, b in needs:
         if known.issuperset(symbols(a, b)):
             function.require_equal(a, b)
     _call(function, region, code, number)

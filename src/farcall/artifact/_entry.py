@@ -147,7 +147,7 @@ class _Driver:
         self._code_places, self._tables = code_places, Tables(self._prefix)
         self.inputs, self.outputs = list(graph.inputs), list(graph.outputs)
         self.regions: Sequence[Region] = partition.regions
-        self.constraints = partition.constraints
+        self.needs = partition.needs
         self.codes, self.constants = codes, constants
         self.stages = stages_of(self.regions)
         self._most = 1  # arguments of a step
@@ -367,8 +367,8 @@ class _Driver:
             if self._stage_of((dim,)) == stage.number
         ]
         return checks + [
-            (f"{self.size(a)} != {self.size(b)}", f"expected {a} == {b}")
-            for a, b in self.constraints
+            (f"{self.size(a)} != {self.size(b)}", text)
+            for (a, b), text in self.needs.items()
             if self._stage_of((a, b)) == stage.number and self.parameters.learns(a, b)
         ]
 

@@ -25,6 +25,8 @@ from farcall.graph.dims import Dim, is_object, symbols
 _SIZE = _core.dtype("int64")  # of a parameter for a size
 NO_DTYPE = "{0, 0, 0}"  # of a value that is no tensor of numbers
 
+_BAD = "the sizes are too large, or one is divided by 0,"
+
 
 class Parameters:
     """The parameters of one entry.
@@ -117,7 +119,10 @@ class Parameters:
     def refusals(self, checks: Iterable[tuple[str, str]]) -> list[str]:
         """C statements that return an error if a condition holds or the flag ``bad`` is set."""
         lines = [f"if (!bad && {check}) {self._refuse(problem)}" for check, problem in checks]
-        return [*lines, f"if (__builtin_expect(bad, 0)) {self._refuse('the sizes are too large')}"]
+        return [
+            *lines,
+            f"if (__builtin_expect(bad, 0)) {self._refuse(_BAD)}",
+        ]
 
     def _refuse(self, problem: str) -> str:
         return f"return farcall_refuse_sizes(&{self.name}_function, {c_string(problem)}, {self._array});"

@@ -8,7 +8,7 @@ the backend generated checks nothing. It has another name in the artifact; this 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from farcall.abi import Signature
@@ -32,10 +32,10 @@ class RegionEntry:
     Args:
         region: the region.
         code: its code.
-        constraints: pairs of dims that must be equal in the model.
+        needs: pairs of dims that must be equal in the model, and what to say where they are not.
     """
 
-    def __init__(self, region: Region, code: Code, constraints: Iterable[tuple[Dim, Dim]]) -> None:
+    def __init__(self, region: Region, code: Code, needs: Mapping[tuple[Dim, Dim], str]) -> None:
         self._region, self._code = region, code
         self._late = region.allocated
         self._made = [value for value in region.outputs if value not in self._late]
@@ -44,7 +44,7 @@ class RegionEntry:
         self._parameters = Parameters(region.name, region.inputs, "s", needed, self._late)
         computed = (dim for dim in shapes if not isinstance(dim, int) and not self._parameters.shows(dim))
         self._computed = list(dict.fromkeys(computed))
-        self._constraints = [pair for pair in constraints if all(map(self._parameters.knows, pair))]
+        self._needs = {pair: text for pair, text in needs.items() if all(map(self._parameters.knows, pair))}
 
     @property
     def sizes(self) -> list[str]:
@@ -101,8 +101,7 @@ class RegionEntry:
         checks = parameters.checks()
         checks += [(f"{parameters.size(dim)} < 0", "a size would be negative") for dim in negative]
         checks += [
-            (f"{parameters.size(a)} != {parameters.size(b)}", f"expected {a} == {b}")
-            for a, b in self._constraints
+            (f"{parameters.size(a)} != {parameters.size(b)}", text) for (a, b), text in self._needs.items()
         ]
         if not steps and not checks:
             return ""
@@ -119,7 +118,7 @@ def regions_text(partition: Partition, codes: Mapping[str, Code]) -> str:
     """
     parts = [partition, *(body.partition for body in partition.bodies())]
     entries = {
-        region.name: RegionEntry(region, codes[region.name], part.constraints)
+        region.name: RegionEntry(region, codes[region.name], part.needs)
         for part in parts
         for region in part.regions
     }

@@ -14,7 +14,8 @@ them. Dims of operands that broadcast are not equal: either may be 1 (:mod:`farc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -22,6 +23,23 @@ from farcall.errors import ModelError
 from farcall.graph.dims import Dim, fold, same, settled, without_common_factors
 
 CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
+NEEDS = "farcall.needs"  # key in model.meta: constraint -> Need
+
+
+@dataclass(frozen=True)
+class Need:
+    """Which node needs two dims to be equal, and why.
+
+    ``text`` says what it needs where ``a == b`` would not tell, with a ``{}`` for each of ``dims``.
+    """
+
+    where: str
+    text: str = ""
+    dims: tuple[Dim, ...] = ()
+
+    def told(self, a: Dim, b: Dim) -> str:
+        """The sentence about the dims ``a`` and ``b``."""
+        return f"{self.where}: {self.text.format(*self.dims) or f'expected {a} == {b}'}"
 
 
 class Equalities:
@@ -34,7 +52,7 @@ class Equalities:
     def __init__(self, order: Iterable[sympy.Symbol]) -> None:
         self._rank = {item: rank for rank, item in enumerate(order)}
         self._values: dict[sympy.Symbol, Dim] = {}
-        self._pairs: dict[tuple[Dim, Dim], None] = {}
+        self._pairs: dict[tuple[Dim, Dim], Need] = {}
 
     @property
     def changed(self) -> bool:
@@ -52,26 +70,27 @@ class Equalities:
             return dim
         return settled(fold(dim.xreplace({key: sympy.sympify(value) for key, value in self._values.items()})))
 
-    def equate(self, a: Dim, b: Dim, where: str) -> Dim:
+    def equate(self, a: Dim, b: Dim, need: Need) -> Dim:
         """Make two dims equal, and return the one to use from now on (an int, if either is).
 
         Raises:
-            ModelError: They cannot be equal; ``where`` is the node that requires it.
+            ModelError: They cannot be equal.
         """
         a, b = self.resolve(a), self.resolve(b)
         if same(a, b):
             return a if isinstance(a, int) else b
         if isinstance(a, int) and isinstance(b, int):
-            raise ModelError(f"{where}: expected equal dims, got {a} and {b}")
+            told = self._resolved(need).told(a, b) if need.text else f"{need.where}: expected equal dims"
+            raise ModelError(f"{told}, got {a} and {b}")
         if isinstance(a, int) or (self._is_free(b) and not self._is_free(a)):
             a, b = b, a
         if self._is_free(a) and (isinstance(b, int) or self._is_free(b)):
             return self._substitute(a, b)
         left, right = without_common_factors(a, b)
         if (left, right) != (a, b):
-            self.equate(left, right, where)
+            self.equate(left, right, need)
             return self.resolve(b)
-        self._pairs[a, b] = None
+        self._pairs.setdefault((a, b), need)
         return b
 
     def _is_free(self, dim: Dim) -> bool:
@@ -86,18 +105,21 @@ class Equalities:
         self._values[item] = value
         return value
 
-    def constraints(self) -> tuple[tuple[Dim, Dim], ...]:
-        """The pairs that the entry must check, over the remaining symbols.
+    def _resolved(self, need: Need) -> Need:
+        return replace(need, dims=tuple(map(self.resolve, need.dims)))
+
+    def constraints(self) -> Mapping[tuple[Dim, Dim], Need]:
+        """The pairs that the entry must check, over the remaining symbols, and who needs them.
 
         Raises:
             ModelError: A pair turned out to be two different ints.
         """
-        found: dict[tuple[Dim, Dim], None] = {}
-        for a, b in self._pairs:
+        found: dict[tuple[Dim, Dim], Need] = {}
+        for (a, b), need in self._pairs.items():
             left, right = self.resolve(a), self.resolve(b)
             if same(left, right):
                 continue
             if isinstance(left, int) and isinstance(right, int):
                 raise ModelError(f"the model needs {a} == {b}, which its other dims make {left} == {right}")
-            found[left, right] = None
-        return tuple(found)
+            found.setdefault((left, right), self._resolved(need))
+        return found

@@ -52,17 +52,39 @@ def _squeeze(op: NodeView) -> Sequence[PartialDims]:
         return [(None,) * (len(data) - _length(op, 1))]
     axes = _axes(op, 1, since=13)
     if axes is None:
-        for dim in data:
-            if not isinstance(dim, int):
-                if not op.is_settled:
-                    raise NotKnownError  # it may become 1
-                # The rank is fixed: a call in which the dim is 1 is refused. 0 and numbers from 2 on fit.
-                op.equate(maximum(dim, product((2, minimum(dim, 1)))), dim)
-        return [tuple(dim for dim in data if dim != 1)]
+        return [_squeeze_all(op, data)]
     drop = {positive_axis(axis, len(data)) for axis in axes}
     for axis in drop:
-        op.equate(data[axis], 1)
+        op.equate(data[axis], 1, f"it removes dim {axis} of its input, {{}}, which must be 1", data[axis])
     return [tuple(dim for i, dim in enumerate(data) if i not in drop)]
+
+
+def _squeeze_all(op: NodeView, data: Dims) -> Dims:
+    """The dims without those that are 1; a dim with a name is one of them only if the model declares so."""
+    kept = tuple(dim for dim in data if dim != 1)
+    named = [dim for dim in kept if not isinstance(dim, int)]
+    if named and not op.is_settled:
+        raise NotKnownError  # a name may become 1
+    declared = op.node.outputs[0].shape
+    if named and declared is not None and len(declared) == len(kept) - len(named):
+        for dim in named:
+            op.equate(dim, 1, "its output is declared without its dim {}, which must be 1", dim)
+        return tuple(dim for dim in kept if isinstance(dim, int))
+    for dim in named:
+        # The rank is fixed: a call in which the dim is 1 is refused. 0 and numbers from 2 on fit.
+        bound = maximum(dim, product((2, minimum(dim, 1))))
+        op.equate(bound, dim, "as it has no axes, and its rank is fixed, its dim {} must not be 1", dim)
+    return kept
+
+
+def leaves_named_dims(op: NodeView) -> bool:
+    """Whether a node is a Squeeze without axes of dims with names, which is settled last."""
+    if op.node.op_type != "Squeeze" or op.has(1) or "axes" in op.node.attributes:
+        return False
+    try:
+        return not all(isinstance(dim, int) for dim in op.shape(0))
+    except NotKnownError:
+        return False
 
 
 def _has_computed_axes(op: NodeView, index: int) -> bool:
@@ -128,7 +150,8 @@ def _refuse_zeros(op: NodeView, given: Dims, wanted: list[Dim]) -> None:
         return
     for dim, item in zip(given, wanted, strict=False):
         if not isinstance(item, int) and not _is_zero_with(dim, item):
-            op.equate(maximum(minimum(dim, 1), item), item)
+            text = "the size {} of its shape must not be 0, which would mean a dim of the input"
+            op.equate(maximum(minimum(dim, 1), item), item, text, item)
 
 
 def _is_zero_with(dim: Dim, item: sympy.Expr) -> bool:
@@ -148,7 +171,9 @@ def _fill_in(op: NodeView, data: Dims, wanted: list[Dim]) -> Dims:
     known = product(item for i, item in enumerate(wanted) if i != hole)
     total = product(data)
     if hole is None:
-        op.equate(total, known)
+        op.equate(
+            total, known, "its input must have as many elements as its shape: expected {} == {}", total, known
+        )
         return tuple(wanted)
     return (*wanted[:hole], whole_quotient(op, total, known), *wanted[hole + 1 :])
 
@@ -313,7 +338,8 @@ def _split(op: NodeView) -> Sequence[PartialDims]:
         sizes = [chunk] * (count - 1) + [data[axis] - chunk * (count - 1)]
     known = [size for size in sizes if size is not None]
     if len(known) == count:
-        op.equate(data[axis], sum(known))
+        text = f"its parts must be as long together as dim {axis} of its input: expected {{}} == {{}}"
+        op.equate(data[axis], sum(known), text, data[axis], sum(known))
     return [(*data[:axis], size, *data[axis + 1 :]) for size in sizes]
 
 

@@ -18,7 +18,7 @@ from farcall.graph._objects import leaf_of
 from farcall.graph._region import Region
 from farcall.graph._rules import Rules, refuse_gone
 from farcall.graph._settle import Settling
-from farcall.graph._shapes import constraints
+from farcall.graph._shapes import constraints, needs
 from farcall.graph.dims import Dim
 from farcall.library._why import matching
 
@@ -55,6 +55,12 @@ class Partition:
             for body in self.inside.get(region.name, ()):
                 yield body
                 yield from body.partition.bodies()
+
+    @cached_property
+    def needs(self) -> Mapping[tuple[Dim, Dim], str]:
+        """What to say where the two dims of a constraint are not equal."""
+        found = needs(self.model)
+        return {pair: found[pair].told(*pair) for pair in self.constraints}
 
     @cached_property
     def all_regions(self) -> tuple[Region, ...]:

@@ -400,7 +400,7 @@ def whole_quotient(op: NodeView, size: Dim, by: Dim) -> Dim:
         return 0
     parts = floordiv(size, by)
     if not same(parts * by, size):  # divisibility is not proven, and floor would hide a remainder
-        op.equate(parts * by, size)
+        op.equate(parts * by, size, "{} must be a multiple of {}", size, by)
     return parts
 
 

@@ -24,7 +24,7 @@ from farcall.errors import FarcallError, ModelError
 from farcall.graph._bodies import body_of
 from farcall.graph._broadcasts import spell_out
 from farcall.graph._constants import Folder, is_constant, replace
-from farcall.graph._constraints import CONSTRAINTS, Equalities
+from farcall.graph._constraints import CONSTRAINTS, NEEDS, Equalities, Need
 from farcall.graph._control import OPERATORS as CONTROL_OPERATORS
 from farcall.graph._control import Control, control, is_control
 from farcall.graph._defined import Defined, Equal, defined
@@ -36,7 +36,7 @@ from farcall.graph._microsoft_dims import fix_dims
 from farcall.graph._ml_rules import ML, set_ml_dtypes
 from farcall.graph._objects import OBJECTS, has_objects
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
-from farcall.graph._operand_rules import same_late_dim
+from farcall.graph._operand_rules import leaves_named_dims, same_late_dim
 from farcall.graph._qdq import feeds_integers
 from farcall.graph._region import reads
 from farcall.graph._sequences import OPERATORS as SEQUENCE_OPERATORS
@@ -152,6 +152,12 @@ def constraints(model: ir.Model) -> tuple[tuple[Dim, Dim], ...]:
     return found
 
 
+def needs(model: ir.Model) -> Mapping[tuple[Dim, Dim], Need]:
+    """For each pair of :func:`constraints`, the node that needs it."""
+    found: Mapping[tuple[Dim, Dim], Need] = model.meta.get(NEEDS, {})
+    return found
+
+
 def name_inputs(graph: ir.Graph) -> tuple[str, ...]:
     """Make every dim of a graph input an int or a plain symbol, and return the symbols in order.
 
@@ -222,7 +228,7 @@ class _Inference:
         self._symbols = frozenset(names)
         self._equal = Equalities(names)
         for a, b in constraints(model):  # of nodes that an earlier inference folded, too
-            self._equal.equate(a, b, "the model")
+            self._equal.equate(a, b, needs(model)[a, b])
         self._folder = Folder(model)
         self._sequences = Sequences(model.graph, model.opset_imports.get("", 0))
         self._opset = model.opset_imports.get("", 0)
@@ -283,7 +289,8 @@ class _Inference:
     def _start_naming(self) -> bool:
         """Whether dims are still unknown, which another walk will name."""
         unknown = not self._names_late and any(
-            (value.shape is not None or node.op_type == "Squeeze") and value not in self._shapes
+            (value not in self._shapes and (value.shape is not None or node.op_type == "Squeeze"))
+            or leaves_named_dims(self._view(node))
             for node in self._model.graph
             for value in node.outputs
         )
@@ -484,7 +491,7 @@ class _Inference:
                 self._overruled.add(value)  # exporters declare wrong dims, which nobody else believes either
                 said = None  # noqa: PLW2901
             both = [
-                b if a is None else self._equal.equate(a, b, where) if isinstance(b, int) else a
+                b if a is None else self._equal.equate(a, b, Need(where)) if isinstance(b, int) else a
                 for a, b in zip(dims, said or [None] * len(dims), strict=True)
             ]
             known = [dim for dim in both if dim is not None]
@@ -543,7 +550,7 @@ class _Inference:
             return [None] * len(node.outputs)
         told, equal = found
         for a, b in equal:
-            self._equal.equate(a, b, f"node `{node.name}` ({node.op_type})")
+            self._equal.equate(a, b, Need(f"node `{node.name}` ({node.op_type})"))
         for value, (kind, _) in zip(node.outputs, told, strict=True):
             value.type = kind or value.type
         return [shape for _, shape in told]
@@ -629,7 +636,8 @@ class _Inference:
                 if found not in made:
                     made[found] = shape_of(found, frozen=True)
                 value.shape = made[found]
-        self._model.meta[CONSTRAINTS] = self._equal.constraints()
+        pairs = self._equal.constraints()
+        self._model.meta[CONSTRAINTS], self._model.meta[NEEDS] = tuple(pairs), pairs
         graph = self._model.graph
         for node in graph:
             check_sizes(node)

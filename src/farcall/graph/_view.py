@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from farcall.graph._constraints import Equalities
+from farcall.graph._constraints import Equalities, Need
 from farcall.graph.dims import Dim, broadcast, same
 
 Dims = tuple[Dim, ...]
@@ -127,9 +127,12 @@ class NodeView:
         attribute = self.node.attributes.get(name)
         return default if attribute is None else attribute.value
 
-    def equate(self, a: Dim, b: Dim) -> Dim:
-        """Require two dims to be equal."""
-        return self._equal.equate(a, b, self.where)
+    def equate(self, a: Dim, b: Dim, text: str = "", *told: Dim) -> Dim:
+        """Require two dims to be equal.
+
+        ``text`` says what the operator needs, with a ``{}`` for each of ``told``.
+        """
+        return self._equal.equate(a, b, Need(self.where, text, told))
 
     def broadcast(self, *shapes: Dims) -> Dims:
         """The dims of operands that are broadcast to each other (ONNX, "Broadcasting")."""

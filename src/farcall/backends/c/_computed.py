@@ -112,7 +112,7 @@ def _squeeze(node: ir.Node) -> Iterator[Step]:
     _array(kernel, "size", list(map(kernel.dim, shape)))
     kernel.line(f"int64_t named[{max(longer, 1)}] = {{0}}, want[{longer + 1}] = {{0}}, count = 0;")
     with kernel.loop("i", str(_count(node, 1))):
-        kernel.index("axis", f"{given}[i]", str(longer), label(node), "the axes")
+        kernel.index("axis", f"{given}[i]", str(longer), label(node), "its list of axes")
         kernel.line("named[axis] = 1;")
     if is_squeeze:
         with kernel.loop("d", str(longer)):
@@ -194,7 +194,9 @@ def _read_slice(kernel: Kernel, node: ir.Node, count: int) -> None:
     """Read the bounds of one axis."""
     start, end = (f"{kernel.read(operand(node, index))}[i]" for index in (1, 2))
     if has_input(node, 3):
-        kernel.index("axis", f"{kernel.read(operand(node, 3))}[i]", str(count), label(node), "the axes")
+        kernel.index(
+            "axis", f"{kernel.read(operand(node, 3))}[i]", str(count), label(node), "its list of axes"
+        )
     else:
         kernel.line("const int64_t axis = i;")
     by = f"{kernel.read(operand(node, 4))}[i]" if has_input(node, 4) else "1"

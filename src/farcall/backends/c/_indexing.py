@@ -50,8 +50,24 @@ def _output(kernel: Kernel, node: ir.Node, index: int) -> str:
     for axis in range(rank):
         own = source[axis - rank] if rank - axis <= len(source) else 1
         wanted = f"{given}[{axis - rank + length}]" if rank - axis <= length else "1"
+        if index and own != 1:
+            _check_expanded(kernel, node, axis, kernel.dim(own), wanted)
         sizes.append(wanted if own == 1 else f"({wanted} == 1 ? {kernel.dim(own)} : {wanted})")
     return kernel.allocate(out, sizes, label(node))
+
+
+def _check_expanded(kernel: Kernel, node: ir.Node, axis: int, own: str, wanted: str) -> None:
+    """Refuse a size of Expand's shape that neither is that of the input nor stretches it."""
+    text = f"{label(node)}: axis {axis} of its output has "
+    refusal = kernel.fail_with(
+        "ValueError",
+        text,
+        wanted,
+        " elements by the shape, and ",
+        own,
+        " by the input; equal sizes, or a 1, fit",
+    )
+    kernel.line(f"if ({wanted} != 1 && {own} != 1 && {wanted} != {own}) {refusal}")
 
 
 def _length(node: ir.Node, index: int) -> int:

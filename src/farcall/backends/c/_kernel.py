@@ -174,8 +174,8 @@ class Kernel(FunctionWriter):
                 name = self._found[str(dim)] = f"size{len(self._found)}"
                 self.line(f"const int64_t {name} = {size};")
             elif size != (known := self.dim(dim)):
-                text = f"{node}: axis {axis} of its output has "
-                parts = (text, f"({size})", " elements; expected ", known)
+                text = f"{node}: dim {axis} of its output is "
+                parts = (text, f"({size})", "; expected ", known, ", by the other sizes of the model")
                 self.line(f"if ({size} != {known}) {self.fail_with('ValueError', *parts)}")
         return self._allocate(value) if new else self.write(value)
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from farcall._blame import blame
 from farcall.errors import BackendError, UsageError
 from farcall.graph._control import is_control
-from farcall.graph._objects import objects
+from farcall.graph._objects import OBJECTS, objects
 from farcall.graph._pattern import Pattern
 from farcall.graph._pattern_text import Operator
 from farcall.graph._region import Match, Region
@@ -145,6 +145,9 @@ class _Annotator:
         for node in nodes:
             domain = "" if node.domain == "ai.onnx" else node.domain
             self._by_kind.setdefault((domain, node.op_type), []).append(node)
+        facts = nodes[0].graph.meta if nodes and nodes[0].graph is not None else {}
+        self._has_late = bool(facts.get(LATE))  # dims that are known only when the model runs
+        self._has_objects = facts.get(OBJECTS) is not False
         self._memory = memory
         self.claims: dict[ir.Node, Claim] = {}
         self.answers: Answers = {}
@@ -174,13 +177,23 @@ class _Annotator:
         key = (index, pattern.name if pattern else "", match.nodes)
         checks = self._memory.checks
         if key not in checks:
-            checks[key] = _ask(backend, match, pattern)
+            checks[key] = self._unfit(backend, match) or _ask(backend, match, pattern)
         reason = checks[key]
         if reason is None:
             self.claims.update(dict.fromkeys(match.nodes, Claim(match, index)))
         else:
             prefix = f"pattern {pattern.name}: " if pattern else ""
             self._note(match.nodes, Answer(backend.name, "refused", prefix + reason))
+
+    def _unfit(self, backend: Claims, match: Match) -> str | None:
+        """Why a backend of this kind cannot have such nodes, without asking it; None if it can."""
+        if self._has_objects and not backend.in_process and (value := _object(match)):
+            about = f"`{describe_value(value)}` is no tensor of numbers"
+            return f"{about}: only onnxruntime and reference take such values"
+        if self._has_late and not backend.allocates:
+            unknown = [value for node in match.nodes for value in node.outputs if late(value)]
+            return _late_shape(unknown[0]) if unknown else None
+        return None
 
     def lose(self, backend: str, pattern: Pattern, match: Match, why: str) -> None:
         """Note that a match went to nobody, or to another one."""
@@ -276,24 +289,19 @@ def _patterns(backend: Claims) -> Sequence[Pattern]:
 
 def _ask(backend: Claims, match: Match, pattern: Pattern | None) -> str | None:
     """The backend's reason to refuse a match; None if it takes it."""
+    if pattern is not None and pattern.check is None:
+        return None
 
     def where() -> str:
         prefix = f"pattern {pattern.name}: " if pattern else ""
         return f"backend `{backend.name}`, {prefix}its check of {describe_node(match.root)}"
 
-    if not backend.in_process and (value := _object(match)):
-        about = f"`{describe_value(value)}` is no tensor of numbers"
-        return f"{about}: only onnxruntime and reference take such values"
-    if not backend.allocates and _has_late(match.root):
-        unknown = [value for node in match.nodes for value in node.outputs if late(value)]
-        if unknown:
-            return _late_shape(unknown[0])
-    check = pattern.check if pattern else lambda match: backend.check(match.root)
-    if check is None:
-        return None
     try:
         with blame(where):
-            reason: object = check(match)
+            if pattern is not None and pattern.check is not None:
+                reason: object = pattern.check(match)
+            else:
+                reason = backend.check(match.root)
     except UnknownShapeError as error:
         return str(error)
     if reason is not None and not isinstance(reason, str):
@@ -307,12 +315,6 @@ def _object(match: Match) -> ir.Value | None:
         for value in objects(node):
             return value
     return None
-
-
-def _has_late(node: ir.Node) -> bool:
-    """Whether any dim of the node's graph is known only when it runs."""
-    graph = node.graph
-    return isinstance(graph, ir.Graph) and LATE in graph.meta and bool(graph.meta[LATE])
 
 
 def _late_shape(value: ir.Value) -> str:

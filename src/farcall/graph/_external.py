@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from farcall.errors import MissingDataError, ModelError
-from farcall.graph._guards import subgraphs, walk
+from farcall.graph._guards import subgraphs
 from farcall.graph.dims import dtype_name
 
 if TYPE_CHECKING:
@@ -43,11 +43,14 @@ def folders_of_model(model: ir.Model) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def check_external_data(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> None:
+def check_external_data(
+    proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], name: str, folders: Sequence[Path]
+) -> None:
     """Refuse external data that is missing, too short, or outside the model's folder.
 
     Args:
         proto: The model.
+        nodes: Those of its nodes, at any depth, that have attributes.
         name: The name of the model in messages.
         folders: The allowed folders; locations are relative to the first. Empty: the current folder.
 
@@ -56,7 +59,7 @@ def check_external_data(proto: onnx.ModelProto, name: str, folders: Sequence[Pat
         ModelError: The message names the tensor, the file, and the fault.
     """
     sizes: dict[str, tuple[Path, int]] = {}  # by location: most models have one file for many tensors
-    for tensor in filter(is_external, _tensors(proto)):
+    for tensor in filter(is_external, _tensors(proto, nodes)):
         entries = {item.key: item.value for item in tensor.external_data}
         where, location = f"{name}: the data of `{tensor.name}`", entries.get("location", "")
         if location not in sizes:
@@ -94,18 +97,16 @@ def _moved(tensor: ir.ExternalTensor, file: Path) -> ir.ExternalTensor:
     )
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterable[onnx.TensorProto]:
+def _tensors(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.TensorProto]:
     """The initializers of the graph and its subgraphs, and the tensors in attributes."""
     yield from proto.graph.initializer
-    for node in walk([*proto.graph.node, *(node for item in proto.functions for node in item.node)]):
-        attributes = node.attribute
-        if attributes:
-            for graph in subgraphs(node):
-                yield from graph.initializer
-            for attribute in attributes:
-                yield from attribute.tensors
-                if attribute.HasField("t"):
-                    yield attribute.t
+    for node in nodes:
+        for graph in subgraphs(node):
+            yield from graph.initializer
+        for attribute in node.attribute:
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
 
 
 def _find(location: str, where: str, folders: Sequence[Path]) -> tuple[Path, int]:

@@ -66,9 +66,16 @@ def _operand(before: tuple[Dim, ...], after: tuple[Dim, ...]) -> list[int] | Non
 def remove_unused(graph: ir.Graph) -> None:
     """Remove nodes and initializers that no output needs."""
     for node in reversed(graph):
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+        if not _is_used(node):
             discard(graph, node)
     unused = [v for v in graph.initializers.values() if not v.is_graph_output() and not v.uses()]
     for value in unused:
         if value.name is not None:
             del graph.initializers[value.name]
+
+
+def _is_used(node: ir.Node) -> bool:
+    for value in node.outputs:  # noqa: SIM110 - a loop takes half of the time of any()
+        if value.uses() or value.is_graph_output():
+            return True
+    return False

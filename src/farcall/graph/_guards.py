@@ -7,7 +7,7 @@ ONNX's inference would hold all of the elements or calls in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,7 +38,9 @@ def check_inlined_size(proto: onnx.ModelProto, name: str) -> None:
     sizes: dict[tuple[str, str], int] = {}
 
     def count(nodes: Iterable[onnx.NodeProto]) -> int:
-        return sum(1 + (measure((node.domain, node.op_type)) if functions else 0) for node in walk(nodes))
+        found = walk(nodes)
+        called = sum(measure((node.domain, node.op_type)) for node in found) if functions else 0
+        return len(found) + called
 
     def measure(key: tuple[str, str]) -> int:
         if key not in sizes:
@@ -53,27 +55,31 @@ def check_inlined_size(proto: onnx.ModelProto, name: str) -> None:
         )
 
 
-def check_sizes(node: ir.Node) -> None:
-    """Refuse a node whose outputs have impossible sizes, before anybody allocates them.
+def check_sizes(nodes: Iterable[ir.Node]) -> None:
+    """Refuse nodes whose outputs have impossible sizes, before anybody allocates them.
 
     Args:
-        node: A node with inferred shapes. Sizes that are known only at run time are checked there.
+        nodes: Nodes with inferred shapes. Sizes that are known only at run time are checked there.
 
     Raises:
         ModelError: An output would have a negative dim, or more bytes than any machine holds.
     """
-    for value in node.outputs:
-        dims = () if value.shape is None else value.shape.dims
-        problem = _problem(dims, value.dtype)
-        if problem is not None:
-            text = ", ".join(map(str, dims))
-            raise ModelError(
-                f"node `{node.name}` ({node.op_type}): its output `{value.name}` would be [{text}], "
-                f"{problem}; correct the sizes in the model"
-            )
+    passed: set[tuple[int, ir.DataType | None]] = set()  # shapes, which many values share, by id
+    for node in nodes:
+        for value in node.outputs:
+            shape, dtype = value.shape, value.dtype
+            if shape is None or (id(shape), dtype) in passed:
+                continue
+            problem = _problem(shape.dims, dtype)
+            if problem is not None:
+                text = ", ".join(map(str, shape.dims))
+                raise ModelError(
+                    f"node `{node.name}` ({node.op_type}): its output `{value.name}` would be [{text}], "
+                    f"{problem}; correct the sizes in the model"
+                )
+            passed.add((id(shape), dtype))
 
 
-@lru_cache(maxsize=1024)  # a model has few different shapes
 def _problem(dims: tuple[int | ir.SymbolicDim, ...], dtype: ir.DataType | None) -> str | None:
     """What is wrong with a tensor of these sizes; None if nothing is."""
     numbers = [dim for dim in dims if isinstance(dim, int)]
@@ -145,13 +151,23 @@ def opset_of(imports: Iterable[onnx.OperatorSetIdProto]) -> int:
     return max((item.version for item in imports if item.domain in ("", "ai.onnx")), default=0)
 
 
-def walk(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
-    """All nodes, and those in their subgraphs."""
-    for node in nodes:
-        yield node
+def walk(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """All nodes, then those in their subgraphs, outer ones first."""
+    found = list(nodes)
+    for node in found:  # which grows
         if node.attribute:
             for graph in subgraphs(node):
-                yield from walk(graph.node)
+                found += graph.node
+    return found
+
+
+def with_attributes(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes that have attributes: of the graph and the functions, and in their subgraphs.
+
+    In large models most have none; what looks at attributes need not look at those again.
+    """
+    outer = chain(proto.graph.node, *(item.node for item in proto.functions))
+    return [node for node in walk(outer) if node.attribute]
 
 
 def subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from farcall.errors import ModelError
 from farcall.graph._external import is_external
-from farcall.graph._guards import walk
 
 if TYPE_CHECKING:
     import onnx
@@ -42,21 +41,20 @@ _EXPECTED: dict[tuple[str, str], range] = {
 }
 
 
-def check_wellformed(proto: onnx.ModelProto, name: str) -> None:
+def check_wellformed(proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], name: str) -> None:
     """Refuse a model with attributes out of range, or with constants whose data are not of their shape.
 
     Args:
         proto: The model.
+        nodes: Those of its nodes, at any depth, that have attributes.
         name: The model's name in messages.
 
     Raises:
         ModelError: The message names the node or the constant.
     """
-    nodes = list(walk([*proto.graph.node, *(node for item in proto.functions for node in item.node)]))
     passed = _passed(proto, nodes) if proto.functions else {}
     for node in nodes:
-        if node.attribute:
-            _check_attributes(node, passed, name)
+        _check_attributes(node, passed, name)
     for tensor in proto.graph.initializer:
         _check_tensor(tensor, f"{name}: the constant `{tensor.name}`")
 

@@ -15,7 +15,7 @@ Consumers stay at or above, so the properties of levels still hold.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _PASSES = 8  # of raising; two or three were enough in all graphs so far
 
@@ -34,11 +34,19 @@ def merge(sources: Graph, backends: Sequence[int]) -> list[list[int]]:
         of one backend, and convex; and no two groups depend on each other.
     """
     level = _levels(sources, backends)
-    group = _touching(sources, backends, level)
+    own = [
+        (source, item)
+        for item, reads in enumerate(sources)
+        for source in reads
+        if backends[source] == backends[item]
+    ]
+    group = _touching(own, level)
     for _ in range(_PASSES):
-        before = len(set(group))
-        level = _raised(sources, backends, level, group)
-        group = _touching(sources, backends, level)
+        raised = _raised(sources, backends, level, group)
+        if raised == level:
+            break
+        before, level = len(set(group)), raised
+        group = _touching(own, level)
         if len(set(group)) == before:
             break
     return _ordered(sources, group)
@@ -52,21 +60,30 @@ def _levels(sources: Graph, backends: Sequence[int]) -> list[int]:
     return level
 
 
-def _touching(sources: Graph, backends: Sequence[int], level: Sequence[int]) -> list[int]:
-    """The group of each claim, named by its first member; a group is connected and has one level."""
-    parent = list(range(len(sources)))
+def _touching(own: Iterable[tuple[int, int]], level: Sequence[int]) -> list[int]:
+    """The group of each claim, named by its first member; a group is connected and has one level.
+
+    Args:
+        own: The edges between claims of one backend, those that end in earlier claims first.
+        level: The level of each claim.
+    """
+    parent = list(range(len(level)))
 
     def find(item: int) -> int:
         while parent[item] != item:
             parent[item] = item = parent[parent[item]]
         return item
 
-    for item, reads in enumerate(sources):
-        for source in reads:
-            if level[source] == level[item] and backends[source] == backends[item]:
-                a, b = find(source), find(item)
-                parent[max(a, b)] = min(a, b)
-    return [find(item) for item in range(len(sources))]
+    for source, item in own:
+        if level[source] == level[item]:
+            a, b = find(source), find(item)
+            if a < b:
+                parent[b] = a
+            else:
+                parent[a] = b
+    for item, above in enumerate(parent):  # which is earlier, and was replaced by its first member before
+        parent[item] = parent[above]
+    return parent
 
 
 def _raised(sources: Graph, backends: Sequence[int], level: Sequence[int], group: Sequence[int]) -> list[int]:

@@ -138,7 +138,7 @@ def in_own_domain(proto: onnx.ModelProto) -> onnx.ModelProto:
 
     The copy imports the domain, too, which onnxruntime does not ask for and its optimiser forgets.
     """
-    misplaced = any(map(_is_misplaced, proto.graph.node))
+    misplaced = any(_is_misplaced(node) for node in proto.graph.node if node.op_type == _UNDECLARED)
     imports = any(item.domain == DOMAIN for item in proto.opset_import)
     if not misplaced and (imports or not _calls_domain(proto.graph)):
         return proto

@@ -6,6 +6,7 @@ nodes that read or make them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -28,9 +29,9 @@ def own_dims(value: ir.Value) -> tuple[Dim, ...]:
 OBJECTS = "farcall.objects"  # key in graph.meta: whether any value of the graph is no tensor of numbers
 
 
-def has_objects(graph: ir.Graph) -> bool:
-    """Whether any value of a graph is no tensor of numbers."""
-    made = (value for node in graph for value in node.outputs)
+def has_objects(graph: ir.Graph, nodes: Sequence[ir.Node]) -> bool:
+    """Whether any value of a graph of these nodes is no tensor of numbers."""
+    made = (value for node in nodes for value in node.outputs)
     return any(map(is_object, chain(graph.inputs, graph.initializers.values(), made)))
 
 

@@ -25,7 +25,7 @@ Only the outputs of the outermost operator are used outside the match. A match i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import onnx
@@ -78,7 +78,7 @@ class Pattern:
     def match(self, node: ir.Node) -> Match | None:
         """The match whose outermost operator is ``node``, or None. ``check`` is not called."""
         for root in self.roots:
-            found = self.match_root(root, node)
+            found = self.match_root(root, node) if _kind(node) in root.kinds else None
             if found is not None:
                 return found
         return None
@@ -94,11 +94,11 @@ class Pattern:
 
         Args:
             root: The outermost operator.
-            node: The node that it matches.
+            node: One of its kinds.
             taken: Nodes that may not be in the match.
             seen: Gets the nodes of chains that were looked at: none of them begins a longer match.
         """
-        if not _is_a(root, node):
+        if not _has_attributes(root, node):
             return None
         if root.repeated:
             attempts = _Search(taken, seen).operator(root, node, _NOTHING)
@@ -136,8 +136,8 @@ class _Search:
             yield from self.inputs(want, orders, _Attempt((*attempt.nodes, node), attempt.values))
             return
         for path in self._paths(want, node):
-            for found in self.inputs(want, _likely_orders(want, path[-1]), _Attempt((), attempt.values)):
-                yield _Attempt((*attempt.nodes, *path, *found.nodes), found.values)
+            orders = _likely_orders(want, path[-1])
+            yield from self.inputs(want, orders, _Attempt((*attempt.nodes, *path), attempt.values))
 
     def inputs(self, want: Operator, orders: Iterable[_Inputs], attempt: _Attempt) -> Iterator[_Attempt]:
         """The ways in which the inputs of a node, in one of the orders, are the operands of ``want``."""
@@ -149,27 +149,29 @@ class _Search:
 
         The list is valid until the next one. There is no recursion, since chains can be long.
         """
-        path, ways = [node], [self._further(want, node)]
+        path, ways = [node], [iter(self._further(want, node))]
         while path:
             self._seen.add(path[-1])
             source = next(ways[-1], None)
             if source is not None:
                 path.append(source)
-                ways.append(self._further(want, source))
+                ways.append(iter(self._further(want, source)))
                 continue
             yield path
             path.pop()
             ways.pop()
 
-    def _further(self, want: Operator, node: ir.Node) -> Iterator[ir.Node]:
+    def _further(self, want: Operator, node: ir.Node) -> list[ir.Node]:
         """The nodes by which a chain goes on before ``node``."""
+        found = []
         for inputs in _orders(want, node):
             producer = inputs[0].producer() if inputs and inputs[0] is not None else None
             if producer is None or not _is_a(want, producer) or not self._inside(producer):
                 continue
             is_plain = want.plain and len(inputs) == len(want.operands) and None not in inputs
             if is_plain or any(True for _ in self._operands(want.operands[1:], inputs[1:], _NOTHING)):
-                yield producer
+                found.append(producer)
+        return found
 
     def _inside(self, node: ir.Node) -> bool:
         return is_interior(node) and node not in self._taken
@@ -190,7 +192,7 @@ class _Search:
             if bound is None:
                 return
             attempt = bound
-        if all(value is None for value in given[len(wants) :]):
+        if len(given) <= len(wants) or not any(given[len(wants) :]):
             yield attempt
 
     def _producers(self, want: Operator, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
@@ -202,29 +204,33 @@ class _Search:
             yield from self._operands(want.operands[:1], (value,), attempt)
 
 
-def _may_match(wants: tuple[Part, ...], given: _Inputs) -> bool:
+def _may_match(want: Operator, given: _Inputs) -> bool:
     """Whether the inputs' producers and constants are of the right kind: quick, and fails for most."""
-    for want, value in zip(wants, given, strict=False):
-        if isinstance(want, Operator):
-            producer = value.producer() if value is not None else None
-            if not want.optional and (producer is None or not _is_a(want, producer)):
+    for place, operand in want.demanding:
+        value = given[place] if place < len(given) else None
+        if isinstance(operand, Number):
+            if value is None or value.const_value is None:
                 return False
-        elif isinstance(want, Number) and (value is None or value.const_value is None):
+            continue
+        producer = value.producer() if value is not None else None
+        if producer is None or not _is_a(operand, producer):
             return False
     return True
 
 
-def _likely_orders(want: Operator, node: ir.Node) -> list[_Inputs]:
-    return [inputs for inputs in _orders(want, node) if _may_match(want.operands, inputs)]
+def _likely_orders(want: Operator, node: ir.Node) -> Sequence[_Inputs]:
+    orders = _orders(want, node)
+    return [inputs for inputs in orders if _may_match(want, inputs)] if want.demanding else orders
 
 
 def _bound(want: Operand | Number, value: ir.Value | None, attempt: _Attempt) -> _Attempt | None:
     """The attempt with the value under the name that the pattern gives it; None if it does not match."""
     if isinstance(want, Number):
         return attempt if value is not None and _is_number(value, want.value) else None
-    if value is None and not want.optional:
-        return None
-    if want.constant and value is not None and not is_constant(value):
+    if value is None:
+        if not want.optional:
+            return None
+    elif want.constant and not is_constant(value):
         return None
     if want.name == "_":
         return attempt
@@ -233,17 +239,23 @@ def _bound(want: Operand | Number, value: ir.Value | None, attempt: _Attempt) ->
     return attempt if attempt.values[want.name] is value else None
 
 
-def _is_a(want: Operator, node: ir.Node) -> bool:
+def _kind(node: ir.Node) -> tuple[str, str]:
     domain = node.domain
-    if ("" if domain == "ai.onnx" else domain, node.op_type) not in want.kinds:
-        return False
+    return ("" if domain == "ai.onnx" else domain, node.op_type)
+
+
+def _is_a(want: Operator, node: ir.Node) -> bool:
+    return _kind(node) in want.kinds and _has_attributes(want, node)
+
+
+def _has_attributes(want: Operator, node: ir.Node) -> bool:
     return not want.attributes or all(_attribute(node, name) == value for name, value in want.attributes)
 
 
 def _orders(want: Operator, node: ir.Node) -> tuple[_Inputs, ...]:
     """The inputs of a node; and reversed, if it is commutative."""
     inputs = tuple(node.inputs)
-    if len(want.operands) == 2 == len(inputs) and node.op_type in COMMUTATIVE:
+    if len(inputs) == 2 == len(want.operands) and node.op_type in COMMUTATIVE:
         return (inputs, inputs[::-1]) if node.domain in ("", "ai.onnx") else (inputs,)
     return (inputs,)
 

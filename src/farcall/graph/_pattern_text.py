@@ -50,6 +50,15 @@ class Operator:
         """Whether all operands but the first are ``_``: they match any inputs that are given."""
         return all(one == Operand("_") for one in self.operands[1:])
 
+    @cached_property
+    def demanding(self) -> tuple[tuple[int, Operator | Number], ...]:
+        """The operands that few values match, operators that must be there and numbers, with their places."""
+        return tuple(
+            (place, one)
+            for place, one in enumerate(self.operands)
+            if isinstance(one, Number) or (isinstance(one, Operator) and not one.optional)
+        )
+
 
 Part: TypeAlias = "Operator | Operand | Number"
 

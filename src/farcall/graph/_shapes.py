@@ -239,17 +239,19 @@ class _Inference:
         self._names_late = False  # whether dims that stay unknown get symbols
         given = (*model.graph.inputs, *model.graph.initializers.values())
         self._static = frozenset(value for value in given if _is_static(try_dims(value)))
+        self._fixed: set[tuple[int, ...]] = set()  # dims that were seen to be numbers
 
     def run(self) -> dict[ir.Value, Data]:
         """Visit all nodes until no new facts about symbols are found; returns the data."""
         while True:
             before, is_static = self._equal.found, True
             self._start()
-            for node in list(self._model.graph):
+            nodes = list(self._model.graph)
+            for node in nodes:
                 if not self._take_static(node):
                     is_static = False
                     self._try(node)
-            data = self._finish()
+            data = self._finish(nodes if is_static else list(self._model.graph))
             if is_static:  # nothing is unknown
                 return data
             if self._equal.found > before or self._look_back() or self._sink() or self._start_naming():
@@ -321,14 +323,29 @@ class _Inference:
             return False
         if given[0] is None or given[0].const_value is not None:  # perhaps all of them are constants
             return False
-        found = [self._read_type(value) for value in node.outputs]
-        for kind, dims in found:
-            if not isinstance(kind, ir.TensorType) or not _is_static(dims) or _has_data(operator, kind.dtype):
+        outputs, types = node.outputs, []
+        for value in outputs:
+            kind, dims = self._read_type(value)
+            if (
+                not isinstance(kind, ir.TensorType)
+                or not self._is_fixed(dims)
+                or _has_data(operator, kind.dtype)
+            ):
                 return False
-        for value, (kind, dims) in zip(node.outputs, found, strict=True):
-            self._take(value, (kind, None))
-            self._shapes[value] = dims  # type: ignore[assignment]  # no name is among them
+            types.append((kind.dtype, dims))
+        for value, (dtype, dims) in zip(outputs, types, strict=True):
+            value.type = ir.TensorType(dtype)
+            self._shapes[value] = dims
             self._seen.add(value)
+        return True
+
+    def _is_fixed(self, dims: Sequence[Dim | str | None] | None) -> TypeGuard[tuple[int, ...]]:
+        """:func:`_is_static`, which looks at the same dims once: a model has few different ones."""
+        if dims in self._fixed:
+            return True
+        if not _is_static(dims):
+            return False
+        self._fixed.add(dims)
         return True
 
     def _try(self, node: ir.Node) -> None:
@@ -626,8 +643,8 @@ class _Inference:
             self._late[same] = self._late[value, axis] = name
         return symbol(self._late[value, axis])
 
-    def _finish(self) -> dict[ir.Value, Data]:
-        """Write the results to the model; returns the data."""
+    def _finish(self, nodes: Sequence[ir.Node]) -> dict[ir.Value, Data]:
+        """Write the results to the model, which has these nodes; returns the data."""
         resolve, changed = self._equal.resolve, self._equal.changed
         made: dict[Dims, ir.Shape] = {}  # a model has few different shapes: values share each, frozen
         for value, dims in self._shapes.items():
@@ -639,13 +656,12 @@ class _Inference:
         pairs = self._equal.constraints()
         self._model.meta[CONSTRAINTS], self._model.meta[NEEDS] = tuple(pairs), pairs
         graph = self._model.graph
-        for node in graph:
-            check_sizes(node)
+        check_sizes(nodes)
         late: dict[ir.Value, tuple[str, ...]] = {}
         for (value, _), name in self._late.items():
             late[value] = (*late.get(value, ()), name)
         graph.meta[LATE] = late
-        graph.meta[OBJECTS] = has_objects(graph)
+        graph.meta[OBJECTS] = has_objects(graph, nodes)
         data = {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
         graph.meta[DATA] = data
         return data
@@ -666,8 +682,9 @@ def _own_type(value: ir.Value) -> Found:
 
 def _has_data(operator: str, dtype: ir.DataType) -> bool:
     """Whether the elements of an operator's result are followed, if it is small."""
-    followed = FLOAT_DTYPES + DATA_DTYPES if operator in ("Cast", "CastLike") else DATA_DTYPES
-    return operator in DATA_RULES and dtype in followed
+    if operator not in DATA_RULES:
+        return False
+    return dtype in (FLOAT_DTYPES + DATA_DTYPES if operator in ("Cast", "CastLike") else DATA_DTYPES)
 
 
 def _fits(items: Data, dtype: ir.DataType) -> bool:

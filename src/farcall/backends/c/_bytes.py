@@ -57,7 +57,7 @@ def multiply_bytes(
     fours = -(-k // STEP)
     rows = kernel.dim(product(dims(a)[:-1]))
     kernel.file_scope(COMMON)
-    kernel.file_scope(bytes_source(signed_left=False))
+    kernel.file_scope(bytes_source())
     block: Dim = minimum(product(dims(a)[:-1]), _ROWS)
     flip = TOGGLE if a.dtype == _D.INT8 else 0
     source = kernel.read(a)
@@ -78,7 +78,7 @@ def multiply_bytes(
         to = f"{target} + r0 * {n}" if target else made
         kernel.line(
             f"farcall_bytes_us(rows, {n}, {fours}, {place}, {fours * STEP}, {packed}, {COLUMNS * STEP}, "
-            f"{fours * COLUMNS * STEP}, {to}, {n}, 0, {origin} + {flip}u, {sums}, {left_sums}, {zeros});"
+            f"{fours * COLUMNS * STEP}, {to}, {n}, {origin} + {flip}u, {sums}, {left_sums}, {zeros});"
         )
         if finish is not None:
             finish(made, "r0", "rows")

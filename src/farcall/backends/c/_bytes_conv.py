@@ -10,14 +10,15 @@ channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._bytes import TOGGLE, words
-from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
+from farcall.backends.c._bytes_conv_text import HEIGHT, conv_source
+from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._gemm import declare_indices
 from farcall.backends.c._node import constant
@@ -27,10 +28,6 @@ from farcall.graph.dims import Dim, ceildiv, product
 _D = ir.DataType
 _BYTES = 1 << 18  # of a matrix of windows
 _FEWEST, _MOST = 64, 512  # columns of it, unless the output has fewer
-
-_ROWS = 24  # of sums that become bytes together, while the L1 cache has them: whole tiles
-
-Finish = Callable[[str, str], None]
 
 
 def has_byte_weights(conv: Convolution, zero: ir.Value | None) -> bool:
@@ -66,13 +63,12 @@ class ByteConvolution:
         self.is_padded = self.by_words or any(axis.begin != 0 or axis.end != 0 for axis in conv.axes)
         self.sizes = [axis.size + axis.begin + axis.end for axis in conv.axes]
         self.kernel.file_scope(COMMON)
-        self.kernel.file_scope(bytes_source(signed_left=True))
+        self.kernel.file_scope(conv_source())
 
-    def write(self, y: str, finish: Finish | None = None) -> None:
-        """Write the sums to ``y``, or, if that is empty, to scratch memory.
+    def write(self, y: str, scale: str = "0", first: str = "0") -> None:
+        """Write the result to ``y``: sums, or bytes, if ``scale`` points to a ``farcall_bytes_scale``.
 
-        ``finish`` then gets the sums of some channels, from ``channel`` on, of which ``columns`` follow
-        each other, and how many these are; ``place`` is that of their first element in the output.
+        ``first`` is the index of the factor of the channel ``channel``.
         """
         conv, kernel = self.conv, self.kernel
         weights, row = self._weights(), self._start()
@@ -80,9 +76,8 @@ class ByteConvolution:
         width, rows, block = self._blocks()
         most = min(block * width, _MOST) if isinstance(width, int) and block == 1 else _MOST
         most = block * width if isinstance(width, int) and block > 1 else most
-        columns = -(-most // COLUMNS) * COLUMNS
+        columns = -(-most // COLUMNS) * COLUMNS + COLUMNS
         matrix = kernel.scratch(_D.UINT32, self.fours * columns)
-        made = y or kernel.scratch(_D.UINT32, min(_ROWS, conv.outs) * columns)
         planes, word = (conv.ins // STEP, _D.UINT32) if self.by_words else (conv.ins, _D.UINT8)
         copy = kernel.scratch(word, product((planes, *self.sizes))) if self.is_padded else ""
         source = f"((const uint8_t*){kernel.read(self.value)})"
@@ -98,32 +93,20 @@ class ByteConvolution:
             if self.is_padded and not self.by_words:
                 kernel.line(f"in = {copy};")
             self._fill(offsets, matrix, width, copy)
-            with self._some_rows(finish) as rows:
-                place = (
-                    f"(n * {conv.group * conv.outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
-                )
-                kernel.line(f"const int64_t place = {place};")
-                target, c_row = (f"{y} + place", out_plane) if y else (made, "columns")
-                depth = self.fours * STEP
-                left = f"{weights} + channel * {depth}, {depth}"
-                right = f"{matrix}, 4 * length, {COLUMNS * STEP}"
-                sums = f"{target}, {c_row}, {row} + channel, 0, 0, 0, 0"
-                kernel.line(f"farcall_bytes_su({rows}, columns, {self.fours}, {left}, {right}, {sums});")
-                if finish is not None:
-                    finish(made, rows)
-
-    @contextmanager
-    def _some_rows(self, finish: Finish | None) -> Iterator[str]:
-        """Declare the first ``channel``, and yield the number of channels that are computed together."""
-        conv, kernel = self.conv, self.kernel
-        if finish is None or conv.outs <= _ROWS:
             kernel.line(f"const int64_t channel = g * {conv.outs};")
-            yield str(conv.outs)
-            return
-        with kernel.loop("m0", str(conv.outs), step=_ROWS):
-            kernel.line(f"const int64_t channel = g * {conv.outs} + m0;")
-            kernel.line(f"const int64_t rows = {conv.outs} - m0 < {_ROWS} ? {conv.outs} - m0 : {_ROWS};")
-            yield "rows"
+            outs = conv.group * conv.outs
+            place = f"(n * {outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
+            size = "sizeof(uint32_t)" if scale == "0" else "1"
+            left = f"{weights} + g * {self._tall * self.fours * STEP}"
+            kernel.line(
+                f"farcall_bytes_conv({conv.outs}, columns, {self.fours}, {left}, {matrix}, 4 * length, "
+                f"{row} + channel, {scale}, {first}, {y} + {place}, {out_plane} * (int64_t){size});"
+            )
+
+    @property
+    def _tall(self) -> int:
+        """The rows of a group's packed weights."""
+        return -(-self.conv.outs // HEIGHT) * HEIGHT
 
     # ---- constants ----
 
@@ -138,9 +121,11 @@ class ByteConvolution:
         if self.by_words:
             parts = matrix.reshape(len(matrix), self.conv.ins // STEP, STEP, self.conv.taps)
             matrix = parts.transpose(0, 1, 3, 2).reshape(len(matrix), -1)
-        data = np.zeros((len(matrix), self.fours * STEP), np.int8)
-        data[:, : self.conv.depth] = matrix
-        return self.kernel.table(data)
+        group, outs = self.conv.group, self.conv.outs
+        data = np.zeros((group, self._tall, self.fours * STEP), np.int8)
+        data[:, :outs, : self.conv.depth] = matrix.reshape(group, outs, -1)
+        parts = data.reshape(group, -1, HEIGHT, self.fours, STEP).transpose(0, 1, 3, 2, 4)
+        return self.kernel.table(np.ascontiguousarray(parts))
 
     def _start(self) -> str:
         """What the sums of each channel begin with: the bias less the zero point's part."""
@@ -149,9 +134,9 @@ class ByteConvolution:
         given = [none if value is None else constant(value) for value in values]
         if all(item is not None for item in given):
             zero, bias = (item.astype(np.int64).ravel() for item in given if item is not None)
-            data = words(np.broadcast_to(bias, sums.shape) - (zero + self.flip) * sums, len(sums))
+            data = words(np.broadcast_to(bias, sums.shape) - (zero + self.flip) * sums, len(sums) + HEIGHT)
             return kernel.table(data)
-        made = kernel.scratch(_D.UINT32, len(sums))
+        made = kernel.scratch(_D.UINT32, len(sums) + HEIGHT)
         table = kernel.table(words(sums, len(sums)))
         origin = f"(uint32_t)*{kernel.read(self.zero)}" if self.zero is not None else "0"
         more = f"(uint32_t){kernel.read(self.bias)}[m]" if self.bias is not None else "0"
@@ -206,7 +191,9 @@ class ByteConvolution:
                 f"const int64_t width = {long} - o0 < {kernel.dim(part)} ? {long} - o0 : {kernel.dim(part)};"
             )
             kernel.line("const int64_t columns = (r1 - r0) * width;")
-            kernel.line(f"const int64_t length = (columns + {COLUMNS - 1}) / {COLUMNS} * {COLUMNS};")
+            kernel.line(
+                f"const int64_t length = (columns + {COLUMNS - 1}) / {COLUMNS} * {COLUMNS} | {COLUMNS};"
+            )
             yield
 
     def _fill(self, offsets: str, matrix: str, width: Dim, copy: str) -> None:

@@ -15,28 +15,27 @@ from __future__ import annotations
 COLUMNS = 16  # of a vector
 DOT = "FARCALL_DOT"  # the macro, in all code that has such products
 STEP = 4  # bytes along K that are multiplied together
-_WORDS = 1024  # of a column that is copied to be contiguous
 _TALL, _LOW = 12, 4  # rows of A in a tile, by VNNI and else
 
 
-def bytes_source(signed_left: bool) -> str:
-    """C source of ``farcall_bytes_su`` (A is signed, B unsigned) or ``farcall_bytes_us``."""
-    tiles = "".join(_vnni_tile(rows, signed_left) for rows in (_TALL, _LOW, 1))
-    tiles += _vnni_tile(_TALL, signed_left, 1) + (_LAST if signed_left else "")
-    plain = "".join(_plain_tile(rows, signed_left) for rows in (_LOW, 1))
-    pairs = "".join(_pair_tile(rows, signed_left) for rows in (_LOW, 1))
-    dots = "".join(_dot_tile(rows, signed_left) for rows in (_LOW, 1))
-    text = (
-        f"#if FARCALL_VNNI\n{tiles}#endif\n"
-        f"#if FARCALL_PAIRS\n{pairs}#elif FARCALL_DOT\n{dots}#else\n{plain}#endif\n"
-        f"{_DRIVER.replace('@LAST', _CALL_LAST if signed_left else '')}"
+def bytes_source() -> str:
+    """C source of ``farcall_bytes_us``: A holds unsigned bytes, B signed ones."""
+    tiles = "".join(_vnni_tile(rows) for rows in (_TALL, _LOW, 1)) + _vnni_tile(_TALL, 1)
+    text = f"#if FARCALL_VNNI\n{tiles}#endif\n{plain_tiles(signed_left=False)}{_DRIVER}"
+    return text.replace("TALL", str(_TALL)).replace("LOW", str(_LOW))
+
+
+def plain_tiles(signed_left: bool) -> str:
+    """C source of ``farcall_plain4_su`` or ``farcall_plain4_us``, for CPUs without VNNI.
+
+    The latter is for variable rows, and so has a sibling for one row.
+    """
+    heights = (_LOW,) if signed_left else (_LOW, 1)
+    pairs, dots, plain = (
+        "".join(make(rows, signed_left) for rows in heights) for make in (_pair_tile, _dot_tile, _plain_tile)
     )
-    return (
-        text.replace("KIND", "su" if signed_left else "us")
-        .replace("TALL", str(_TALL))
-        .replace("LOW", str(_LOW))
-        .replace("WORDS", str(_WORDS))
-    )
+    text = f"#if FARCALL_PAIRS\n{pairs}#elif FARCALL_DOT\n{dots}#else\n{plain}#endif\n"
+    return text.replace("KIND", "su" if signed_left else "us")
 
 
 # A processor for which AVX-512 code is built may lack VNNI. `cpuid` takes long in a virtual machine.
@@ -110,17 +109,6 @@ static inline void farcall_bytes_rows(int64_t rows, int64_t k, int64_t width, co
     sums[i] = sum;
   }
 }
-/* Bytes from sums. The bounds are in memory: of known ones, compilers make slow conditions. */
-static __attribute__((noinline)) void farcall_bytes_quantize(int64_t n, const uint32_t* restrict sums,
-    float factor, float zero, const float* bounds, uint8_t* restrict to) {
-  const float low = bounds[0], high = bounds[1];
-  for (int64_t i = 0; i < n; ++i) {
-    float x = rintf((float)(int32_t)sums[i] * factor) + zero;
-    x = x > low ? x : low;
-    x = x < high ? x : high;
-    to[i] = (uint8_t)(int32_t)x;
-  }
-}
 /* Words that some columns read, `stride` apart. */
 static inline void farcall_bytes_words(int64_t columns, int64_t stride, const uint32_t* from,
     uint32_t* restrict to) {
@@ -139,9 +127,8 @@ static inline void farcall_bytes_four(int64_t columns, int64_t stride, const uin
 }"""
 
 
-def _vnni_tile(rows: int, signed_left: bool, vectors: int = 2) -> str:
+def _vnni_tile(rows: int, vectors: int = 2) -> str:
     """Rows of A times one or two vectors of columns of B, by VNNI."""
-    unsigned, signed = ("b{v}", "x") if signed_left else ("x", "b{v}")
     columns = range(vectors)
     zero = "\n".join(
         "  farcall_lanes " + ", ".join(f"r{r}_{v} = {{0}}" for v in columns) + ";" for r in range(rows)
@@ -150,17 +137,17 @@ def _vnni_tile(rows: int, signed_left: bool, vectors: int = 2) -> str:
         f"const farcall_lanes b{v} = *(const farcall_lanes_at*){place};"
         for v, place in zip(columns, ("first", "second"), strict=False)
     )
-    dot = '__asm__("vpdpbusd %2, %1, %0" : "+v"(r{r}_{v}) : "v"({u}), "v"({s}));'
+    dot = '__asm__("vpdpbusd %2, %1, %0" : "+v"(r{r}_{v}) : "v"(x), "v"(b{v}));'
     steps = "\n".join(
         f"    {{ memcpy(&word, a + {r} * a_row, 4); const farcall_lanes x = (farcall_lanes){{0}} + word; "
-        + " ".join(dot.format(r=r, v=v, u=unsigned.format(v=v), s=signed.format(v=v)) for v in columns)
+        + " ".join(dot.format(r=r, v=v) for v in columns)
         + " }"
         for r in range(rows)
     )
     stores = "\n".join(
         "  " + " ".join(f"made[{2 * r + v}] = r{r}_{v};" for v in columns) for r in range(rows)
     )
-    return f"""static __attribute__((noinline)) void farcall_vnni{rows}x{vectors}_KIND(int64_t k,
+    return f"""static __attribute__((noinline)) void farcall_vnni{rows}x{vectors}_us(int64_t k,
     const uint8_t* a, int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step,
     farcall_lanes* made) {{
 {zero}
@@ -172,55 +159,6 @@ def _vnni_tile(rows: int, signed_left: bool, vectors: int = 2) -> str:
 {stores}
 }}
 """
-
-
-# Up to a few columns behind the last whole vector, as in planes of 7x7 and 14x14.
-_LAST = """\
-#define FARCALL_LAST(sum, p) \\
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(*(const farcall_lanes_at*)(p)))
-static __attribute__((noinline)) void farcall_bytes_last(int64_t m, int64_t n, int64_t k, const uint8_t* a,
-    int64_t a_row, const uint8_t* b, int64_t b_step, uint32_t* c, int64_t c_row, const uint32_t* row) {
-  farcall_lanes column[WORDS / 16];
-  for (int64_t j = 0; j < n; ++j)
-    for (int64_t k0 = 0; k0 < k; k0 += WORDS) {
-      const int64_t k1 = k - k0 < WORDS ? k - k0 : WORDS, whole = k1 / 16, rest = k1 % 16;
-      column[k1 < WORDS ? whole : 0] = (farcall_lanes){0};
-      for (int64_t t = 0; t < k1; ++t) memcpy((char*)column + 4 * t, b + (k0 + t) * b_step + 4 * j, 4);
-      for (int64_t i = 0; i < m; i += 4) {
-        farcall_lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        const uint8_t* from[4];
-        for (int64_t r = 0; r < 4; ++r) from[r] = a + (i + r < m ? i + r : m - 1) * a_row + 4 * k0;
-        const uint8_t *p0 = from[0], *p1 = from[1], *p2 = from[2], *p3 = from[3];
-        for (int64_t t = 0; t < whole; ++t, p0 += 64, p1 += 64, p2 += 64, p3 += 64) {
-          const farcall_lanes x = column[t];
-          FARCALL_LAST(s0, p0);
-          FARCALL_LAST(s1, p1);
-          FARCALL_LAST(s2, p2);
-          FARCALL_LAST(s3, p3);
-        }
-        farcall_lanes sums[4] = {s0, s1, s2, s3};
-        for (int64_t r = 0; r < 4 && i + r < m; ++r) {
-          farcall_lanes end = {0};
-          memcpy(&end, from[r] + 64 * whole, (size_t)(4 * rest));
-          if (rest) __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[r]) : "v"(column[whole]), "v"(end));
-          uint32_t* const to = c + (i + r) * c_row + j;
-          uint32_t sum = k0 ? *to : row ? row[i + r] : 0;
-          for (int lane = 0; lane < 16; ++lane) sum += sums[r][lane];
-          *to = sum;
-        }
-      }
-    }
-}
-"""
-
-_CALL_LAST = """
-#if FARCALL_VNNI
-  const int64_t last = n % 16;
-  if (last && !columns && !zeros && m >= LOW && last * (k + 192) < 16 * k && farcall_has_vnni()) {
-    n -= last;
-    farcall_bytes_last(m, last, k, a, a_row, b + n / 16 * b_panel, b_step, c + n, c_row, row);
-  }
-#endif"""
 
 
 def _pair_tile(rows: int, signed_left: bool) -> str:
@@ -248,13 +186,14 @@ def _pair_tile(rows: int, signed_left: bool) -> str:
         for v in (0, 1)
     )
     return f"""static __attribute__((noinline)) void farcall_plain{rows}_KIND(int64_t k, const uint8_t* a,
-    int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step, farcall_lanes* made) {{
+    int64_t a_row, int64_t a_step, const uint8_t* first, const uint8_t* second, int64_t b_step,
+    farcall_lanes* made) {{
   for (int v = 0; v < 2; ++v)
   for (int64_t part = 0; part < 64; part += 2 * FARCALL_PAIRS) {{
     const uint8_t *at = a, *b = (v ? second : first) + part;
     uint32_t word;
     farcall_words {zero};
-    for (int64_t i = 0; i < k; ++i, at += 4, b += b_step) {{
+    for (int64_t i = 0; i < k; ++i, at += a_step, b += b_step) {{
 {loads}
 {steps}
     }}
@@ -291,14 +230,15 @@ def _dot_tile(rows: int, signed_left: bool) -> str:
     )
     toggle = "const farcall_quad high = (farcall_quad){0} + 0x80808080u;" if signed_left else ""
     return f"""static __attribute__((noinline)) void farcall_plain{rows}_KIND(int64_t k, const uint8_t* a,
-    int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step, farcall_lanes* made) {{
+    int64_t a_row, int64_t a_step, const uint8_t* first, const uint8_t* second, int64_t b_step,
+    farcall_lanes* made) {{
   const farcall_quad ones = (farcall_quad){{0}} + 0x01010101u;
   {toggle}
   for (int v = 0; v < 2; ++v) {{
     const uint8_t *at = a, *b = v ? second : first;
     uint32_t word;
     farcall_quad {zero};
-    for (int64_t i = 0; i < k; ++i, at += 4, b += b_step) {{
+    for (int64_t i = 0; i < k; ++i, at += a_step, b += b_step) {{
 {loads}
 {steps}
     }}
@@ -328,11 +268,12 @@ def _plain_tile(rows: int, signed_left: bool) -> str:
     )
     stores = " ".join(f"made[{2 * r} + v] = r{r};" for r in range(rows))
     return f"""static __attribute__((noinline)) void farcall_plain{rows}_KIND(int64_t k, const uint8_t* a,
-    int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step, farcall_lanes* made) {{
+    int64_t a_row, int64_t a_step, const uint8_t* first, const uint8_t* second, int64_t b_step,
+    farcall_lanes* made) {{
   for (int v = 0; v < 2; ++v) {{
     const uint8_t *at = a, *b = v ? second : first;
     farcall_lanes {zero};
-    for (int64_t i = 0; i < k; ++i, at += 4, b += b_step) {{
+    for (int64_t i = 0; i < k; ++i, at += a_step, b += b_step) {{
       const farcall_lanes word = *(const farcall_lanes_at*)b;
 {parts}
 {steps}
@@ -344,41 +285,39 @@ def _plain_tile(rows: int, signed_left: bool) -> str:
 
 
 _DRIVER = """\
-static int farcall_tile_KIND(int64_t rows, int64_t k, const uint8_t* a, int64_t a_row, const uint8_t* first,
+static int farcall_tile_us(int64_t rows, int64_t k, const uint8_t* a, int64_t a_row, const uint8_t* first,
     const uint8_t* second, int64_t b_step, farcall_lanes* made) {
 #if FARCALL_VNNI
   if (farcall_has_vnni()) {
     if (rows >= TALL) {
-      if (first == second) farcall_vnniTALLx1_KIND(k, a, a_row, first, second, b_step, made);
-      else farcall_vnniTALLx2_KIND(k, a, a_row, first, second, b_step, made);
+      if (first == second) farcall_vnniTALLx1_us(k, a, a_row, first, second, b_step, made);
+      else farcall_vnniTALLx2_us(k, a, a_row, first, second, b_step, made);
       return TALL;
     }
-    if (rows >= LOW) return farcall_vnniLOWx2_KIND(k, a, a_row, first, second, b_step, made), LOW;
-    return farcall_vnni1x2_KIND(k, a, a_row, first, second, b_step, made), 1;
+    if (rows >= LOW) return farcall_vnniLOWx2_us(k, a, a_row, first, second, b_step, made), LOW;
+    return farcall_vnni1x2_us(k, a, a_row, first, second, b_step, made), 1;
   }
 #endif
-  if (rows >= LOW) return farcall_plainLOW_KIND(k, a, a_row, first, second, b_step, made), LOW;
-  return farcall_plain1_KIND(k, a, a_row, first, second, b_step, made), 1;
+  if (rows >= LOW) return farcall_plainLOW_us(k, a, a_row, 4, first, second, b_step, made), LOW;
+  return farcall_plain1_us(k, a, a_row, 4, first, second, b_step, made), 1;
 }
-/* C = A B + row[i] - scale * columns[j] - sums[i] * zeros[j], without those whose pointer is 0. K counts
+/* C = A B - scale * columns[j] - sums[i] * zeros[j], without those whose pointer is 0. K counts
    fours of bytes. `columns` and `zeros` can be read up to a multiple of 16. */
-static __attribute__((noinline)) void farcall_bytes_KIND(int64_t m, int64_t n, int64_t k, const void* left,
+static __attribute__((noinline)) void farcall_bytes_us(int64_t m, int64_t n, int64_t k, const void* left,
     int64_t a_row, const void* right, int64_t b_step, int64_t b_panel, uint32_t* c, int64_t c_row,
-    const uint32_t* row, uint32_t scale, const uint32_t* columns, const uint32_t* sums,
-    const uint32_t* zeros) {
-  const uint8_t *a = (const uint8_t*)left, *b = (const uint8_t*)right;@LAST
+    uint32_t scale, const uint32_t* columns, const uint32_t* sums, const uint32_t* zeros) {
+  const uint8_t *a = (const uint8_t*)left, *b = (const uint8_t*)right;
   for (int64_t j = 0; j < n; j += 32) {
     const uint8_t* first = b + j / 16 * b_panel;
     const uint8_t* second = n - j > 16 ? first + b_panel : first;
     farcall_lanes made[2 * TALL];
     int rows = 0;
     for (int64_t i = 0; i < m; i += rows) {
-      rows = farcall_tile_KIND(m - i, k, a + i * a_row, a_row, first, second, b_step, made);
+      rows = farcall_tile_us(m - i, k, a + i * a_row, a_row, first, second, b_step, made);
       for (int r = 0; r < rows; ++r)
         for (int64_t v = 0; v < 2 && j + 16 * v < n; ++v) {
           const int64_t at = j + 16 * v, rest = n - at;
           farcall_lanes x = made[2 * r + v];
-          if (row) x += row[i + r];
           if (columns) x -= scale * *(const farcall_lanes_at*)(columns + at);
           if (zeros) x -= sums[i + r] * *(const farcall_lanes_at*)(zeros + at);
           uint32_t* to = c + (i + r) * c_row + at;

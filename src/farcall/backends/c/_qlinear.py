@@ -17,6 +17,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_literal, c_type
 from farcall.backends.c._bytes import is_fixed, multiply_bytes
 from farcall.backends.c._bytes_conv import ByteConvolution, has_byte_weights
+from farcall.backends.c._bytes_conv_text import HEIGHT
 from farcall.backends.c._conv import check_shapes
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._kernel import Kernel, Step
@@ -218,7 +219,9 @@ def _qlinear_conv(node: ir.Node) -> Iterator[Step]:
     byte_conv = Convolution(node, _D.UINT32, weight=3)
     if has_byte_weights(byte_conv, zero_point(node, 5)):
         x = operand(node, 0), zero_point(node, 2)
-        ByteConvolution(byte_conv, x, zero_point(node, 8)).write("", _requantize_channels(byte_conv, node))
+        ByteConvolution(byte_conv, x, zero_point(node, 8)).write(
+            f"((uint8_t*){byte_conv.kernel.write(node.outputs[0])})", *_channel_scales(byte_conv, node)
+        )
         yield byte_conv.kernel.step()
         return
     conv = _convolution(node, A, B)
@@ -273,28 +276,24 @@ def requantize_rows(
     return finish
 
 
-def _requantize_channels(conv: Convolution, node: ir.Node) -> Callable[[str, str], None]:
-    """What :class:`ByteConvolution` calls to write a block of the output."""
+def _channel_scales(conv: Convolution, node: ir.Node) -> tuple[str, str]:
+    """How :class:`ByteConvolution` makes bytes of sums, and the index of the factor of a channel."""
     kernel = conv.kernel
     factors = _factors(kernel, node, ((), _weight_view(node, 3, 4)), zero_point(node, OUT.scale))
-    texts = [f"{name}[{'channel + i' if own else '0'}]" for name, own in factors]
-    plane = kernel.dim(conv.out_plane)
-    zero = zero_point(node, OUT.zero)
-    assert node.outputs[0].dtype is not None  # noqa: S101 - checked before
-    limits = np.iinfo(node.outputs[0].dtype.numpy())
-    ends = [int_attr(node, "low", limits.min), int_attr(node, "high", limits.max)]
-    table = kernel.table(np.array(ends, np.float32))
-
-    def finish(sums: str, rows: str) -> None:
-        q, origin = kernel.write(node.outputs[0]), f"*{kernel.read(zero)}" if zero is not None else "0"
-        with kernel.loop("i", rows):
-            kernel.line(f"const float factor = {_product(node, texts)};")
-            kernel.line(
-                f"farcall_bytes_quantize(columns, {sums} + i * columns, factor, {origin}, {table}, "
-                f"(uint8_t*)({q} + place + i * {plane}));"
-            )
-
-    return finish
+    own = any(view for _, view in factors)
+    count = conv.group * conv.outs if own else 1
+    made = kernel.scratch(_D.FLOAT, count + HEIGHT)
+    texts = [f"{name}[{'m' if view else '0'}]" for name, view in factors]
+    with kernel.loop("m", str(count)):
+        kernel.line(f"{made}[m] = {_product(node, texts)};")
+    zero, dtype = zero_point(node, OUT.zero), node.outputs[0].dtype
+    assert dtype is not None  # noqa: S101 - checked before
+    limits = np.iinfo(dtype.numpy())
+    low, high = int_attr(node, "low", limits.min), int_attr(node, "high", limits.max)
+    origin = f"*{kernel.read(zero)}" if zero is not None else "0"
+    ends = f"{low} - {origin}, {high} - {origin}, {origin}"
+    kernel.line(f"const farcall_bytes_scale scale = {{{made}, {int(own)}, {ends}}};")
+    return "&scale", "channel" if own else "0"
 
 
 def _write_result(

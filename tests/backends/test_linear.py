@@ -138,6 +138,15 @@ def test_products_with_few_rows_or_columns_of_special_numbers(m: int, n: int, sp
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_transposed_operands_that_fill_no_squares(dtype: type) -> None:
+    """A panel of them is turned by squares of 16 bytes, whose sides divide neither of these sizes."""
+    a, b = (np.arange(rows * 71).reshape(rows, 71).astype(dtype) % 13 for rows in (21, 39))
+    attributes = [{"transB": 1}, {"transA": 1, "transB": 1}]
+    check([Case("Gemm", [x, b], turns) for x, turns in zip((a, a.T.copy()), attributes, strict=True)])
+    check([Case("Gemm", [a, b], attributes[0])], native_flags())
+
+
 def test_rows_a_page_apart_are_packed() -> None:
     a, b = normal(100, 1024), normal(1024, 100, seed=1)
     for constants in ([], [1]):

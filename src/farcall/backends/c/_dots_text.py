@@ -53,13 +53,8 @@ def _fold(itemsize: int) -> str:
         for word, size in (("if", 64), ("elif", 32), ("elif", 16))
     )
     total = " + ".join(f"x[{lane}]" for lane in range(few))
-    return f"""#ifdef __has_builtin
-#if __has_builtin(__builtin_shufflevector)
-#define FARCALL_PARTS 1
-#endif
-#endif
-static inline farcall_short_KIND farcall_fold_KIND(farcall_v_KIND x) {{
-#ifdef FARCALL_PARTS
+    return f"""static inline farcall_short_KIND farcall_fold_KIND(farcall_v_KIND x) {{
+#ifdef FARCALL_SHUFFLES
 {bodies}#endif
 #else
   farcall_short_KIND parts[FARCALL_VECTOR / 16], sum = {{0}};

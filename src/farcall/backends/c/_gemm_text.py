@@ -17,6 +17,7 @@ from functools import cache
 
 from farcall.backends._function import HIDDEN
 from farcall.backends.base import Kernels
+from farcall.backends.c._turn_text import turn_source
 
 # Contraction: a multiply and an add become one fused operation, rounded once, if the processor has it, which
 # doubles the speed of a matrix product. gcc before 14 treats ISO C's setting ("on") as off.
@@ -45,7 +46,7 @@ def gemm_kernels(kind: str, itemsize: int) -> Kernels:
     small, large = ("".join(_tile(rows, vectors) for vectors in (1, 2)) for rows in (GROUP, 2 * GROUP))
     text = (
         f"{VECTORS}{small}#if defined(__AVX512F__)\n{large}#endif\n{RIM}{_tiles()}"
-        f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER}"
+        f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER.replace('@TURN', turn_source(itemsize))}"
     )
     text = INCLUDES + with_numbers(text, kind, itemsize)
     return Kernels(f"farcall_gemm_{kind}", text, (f"farcall_gemm_part_{kind}",), COMPILE_FLAGS, vectors=True)
@@ -80,6 +81,11 @@ INCLUDES = "#include <stdint.h>\n#include <string.h>\n\n"
 RANGE = "struct farcall_range { int64_t row, row_end, column, column_end; };"
 
 VECTORS = """\
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define FARCALL_SHUFFLES 1
+#endif
+#endif
 #if defined(__AVX512F__)
 #define FARCALL_VECTOR 64
 #elif defined(__SSE__) && !defined(__AVX__)
@@ -315,16 +321,7 @@ static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_
     }
 }
 
-/* Likewise of a transposed B, whose columns are contiguous: a line of the cache after the other. */
-static inline void farcall_turn_KIND(int64_t k, int64_t n, const KIND* b, int64_t b_column, KIND* panel) {
-  for (int64_t i = 0; i < k; i += PANEL, b += PANEL, panel += PANEL * farcall_wide_KIND) {
-    const int64_t high = k - i < PANEL ? k - i : PANEL;
-    for (int64_t j = 0; j < farcall_wide_KIND; ++j)
-      for (int64_t t = 0; t < high; ++t) panel[t * farcall_wide_KIND + j] = j < n ? b[j * b_column + t] : 0;
-  }
-}
-
-/* Writes the block of C that the product is added to. */
+@TURN/* Writes the block of C that the product is added to. */
 static __attribute__((noinline)) void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start,
     int64_t start_row, int64_t start_column, KIND* c, int64_t c_row) {
   for (int64_t r = 0; r < rows; ++r, start += start_row, c += c_row) {

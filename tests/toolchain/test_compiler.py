@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from farcall.toolchain import (
     link_shared,
 )
 from farcall.toolchain import _cache as cache_module
-from farcall.toolchain._build import _fixed_name, _header_key, install_fixed
+from farcall.toolchain._build import C_FLAGS, _fixed_name, _header_key, install_fixed
 from farcall.toolchain._cache import cached
 from farcall.toolchain._compiler import compiler_identity, shorten
 
@@ -112,6 +113,22 @@ def test_an_undefined_symbol_is_found_by_the_link(tmp_path: Path) -> None:
     source = Source("lost.c", "int lost(void);\nint f(void);\nint f(void) { return lost(); }\n")
     with pytest.raises(ToolchainError, match=r"(?s)link for .*lost"):
         compile_shared([source], tmp_path / "x.so")
+
+
+@pytest.mark.skipif(HOST.arch != "x86_64", reason="it counts instructions of x86-64")
+def test_two_bounds_in_a_row_are_two_comparisons_of_vectors(tmp_path: Path) -> None:
+    """gcc joined them to one condition with three ends, which a loop computed with twice the instructions."""
+    compiler = find_compiler(HOST)
+    if compiler.family != "gcc":
+        pytest.skip("it is about gcc")
+    loop = "void f(float* x, long n) { for (long i = 0; i < n; ++i) { float v = x[i]; BOUNDS x[i] = v; } }"
+    found = []
+    for bounds in ("v = v < 0 ? 0 : v;", "v = v < 0 ? 0 : v; v = v > 6 ? 6 : v;"):
+        (tmp_path / "f.c").write_text(loop.replace("BOUNDS", bounds))
+        flags = [*C_FLAGS, *compiler.cautions, "-march=x86-64-v3", "-S", "-o", "f.s", "f.c"]
+        compiler.run(flags, tmp_path, "two bounds")
+        found.append(len(re.findall(r"\b(?:vcmp\w*|vmax|vmin)ps\b", (tmp_path / "f.s").read_text())))
+    assert 0 < found[1] <= 2 * found[0]
 
 
 def test_a_missing_declaration_is_an_error(tmp_path: Path) -> None:

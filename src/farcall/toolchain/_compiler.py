@@ -71,8 +71,11 @@ class Compiler:
 
         gcc 12 at -O3 unrolls short inner loops completely before it vectorizes. If the body has conditions,
         it then vectorizes the loop around them wrongly: rows of up to 16 elements got values of others.
+
+        gcc joins two conditions in a row, such as the bounds of a Clip, to one with three ends, for which a
+        vectorized loop needs twice the instructions. Without threads of jumps it does not.
         """
-        return ("-fdisable-tree-cunrolli",) if self.family == "gcc" else ()
+        return ("-fdisable-tree-cunrolli", "-fno-thread-jumps") if self.family == "gcc" else ()
 
     @property
     def flags_for_cold_code(self) -> tuple[str, ...]:

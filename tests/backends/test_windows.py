@@ -9,8 +9,10 @@ import onnx
 import pytest
 
 import farcall as fc
+from farcall.backends.c._depthwise_text import tile_rows
 from farcall.errors import UnsupportedOperatorError
 
+from ..parsed import parsed
 from .cases import Case, check, refusal
 from .harness import NATIVE, compile_regions, whole_region
 
@@ -142,10 +144,30 @@ def test_depthwise() -> None:
                 ((1, 2, 3, 5000), (2, 1, 3, 3), pads),
                 ((2, 3, 40), (6, 1, 3), {"strides": [2]}),
                 ((1, 4, 6, 6), (4, 1, 1, 1), {"strides": [5, 5]}),
+                ((2, 70, 5, 6), (70, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
+                ((1, 2, 900, 5), (4, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
+                ((1, 2, 20, 90), (2, 1, 17, 11), pads),
+                ((1, 2, 9, 300), (2, 1, 70, 3), {"pads": [40, 1, 40, 1]}),
+                ((2, 3, 99), (3, 1, 9), {"strides": [1], "dilations": [2]}),
             ]
             for bias in ([], [normal(w[0], seed=1)])
         ]
     )
+
+
+def test_the_rows_of_a_tile() -> None:
+    """As many as the registers have sums for, if they divide the rows of a plane; never more than it has."""
+    assert [tile_rows(outs, outs) for outs in (1, 5, 7, 14, 28, 56, 16)] == [1, 5, 7, 7, 7, 8, 8]
+    assert tile_rows(23, 3) == 3
+
+
+def test_small_planes_are_finished_together() -> None:
+    """The loop over the elements of one plane would have hardly a whole vector."""
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[1, 90, 7, 7] x) => (float[1, 90, 7, 7] y)
+      <float[90, 1, 3, 3] w> { c = Conv <group = 90, pads = [1, 1, 1, 1]> (x, w) y = Relu (c) }"""
+    source = fc.partition(parsed(text), backends=["c"]).source("c_0")
+    assert "s < (g1 - g0) * 1 * 49" in source
+    assert "farcall_depthwise_float_3x3_1x1_1x1_7(" in source
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import itemsize
+from farcall.backends._function import HIDDEN
+from farcall.backends.c._depthwise_text import depthwise_declaration, depthwise_function, depthwise_kernels
 from farcall.backends.c._epilogue import Epilogue
 from farcall.backends.c._gemm import (
     ZERO,
@@ -29,7 +31,7 @@ from farcall.backends.c._gemm import (
     plain_left,
     plain_right,
 )
-from farcall.backends.c._gemm_text import GROUP, PART_COLUMNS, PART_ROWS, taps_source, vector_source
+from farcall.backends.c._gemm_text import GROUP, PART_COLUMNS, PART_ROWS
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import (
     int_attr,
@@ -46,7 +48,7 @@ from farcall.backends.c._window import (
     tap_number,
     taps_of_row,
 )
-from farcall.graph.dims import Dim, dims, product
+from farcall.graph.dims import Dim, ceildiv, dims, product
 
 _FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a tile of the matrix product
 _COLUMNS = 128  # fewest columns of the matrix, unless the output has fewer
@@ -55,7 +57,7 @@ _BLOCKS = {"windows": _MOST_COLUMNS, "narrow windows": 96, "wide windows": 512} 
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
 _HOT = 1 << 14  # elements of the result of a product that are in the caches when the product ends
-_EVEN = 8  # elements of which rows are loops without a rest
+_FINISHED = 2048  # results of small planes that are finished in one loop
 _TILE = 32  # columns that the matrix product computes at once
 
 
@@ -166,37 +168,40 @@ class Convolution:
         kernel, planes = self.kernel, Planes(self.axes)
         kind = gemm_type(self.dtype)
         assert self.dtype is not None  # noqa: S101 - checked before
-        kernel.file_scope(vector_source(kind, itemsize(self.dtype)))
-        kernel.file_scope(taps_source(kind))
+        kernel.uses(depthwise_kernels(kind, itemsize(self.dtype), planes.geometry))
+        kernel.file_scope(depthwise_declaration(kind, planes.geometry).replace("HIDDEN", HIDDEN) + ";")
         copy = kernel.scratch(self.dtype, planes.elements)
-        made = kernel.scratch(self.dtype, planes.outputs)
-        offsets = ", ".join(map(str, planes.offsets()))
-        kernel.line(f"static const int32_t offsets[{self.taps}] = {{{offsets}}};")
-        cost = self.outs * self.taps * self.out_plane + ELEMENT * self.plane
-        with self._planes("g", self.images * self.group, cost), planes.blocks(kernel):
-            planes.fill(kernel, kind, copy, f"({self.x} + g * {kernel.dim(self.plane)})", "0")
-            with kernel.loop("m", str(self.outs)):
-                kernel.line(f"const int64_t channel = g % {self.group} * {self.outs} + m;")
-                bias = f"{self.b}[channel]" if self.b else "0"
-                weights = f"{self.w} + channel * {self.taps}"
-                kernel.line(
-                    f"farcall_taps_{kind}({self.taps}, offsets, {weights}, {bias}, {copy}, length, {made});"
-                )
-                self._store_rows(planes, made)
+        planes.clear(kernel, copy)
+        many = max(1, _FINISHED // max(1, self.outs * int(self.out_plane))) if planes.is_whole else 1
+        cost = many * (self.outs * self.taps * self.out_plane + ELEMENT * self.plane)
+        made = f"{self.outs} * {kernel.dim(self.out_plane)}"
+        groups = self.images * self.group
+        with self._planes("part", ceildiv(groups, many), cost):
+            kernel.line(f"const int64_t g0 = part * {many}, rest = {kernel.dim(groups)} - g0;")
+            kernel.line(f"const int64_t g1 = g0 + (rest < {many} ? rest : {many});")
+            with kernel.loop("g", "g1", start="g0"), planes.blocks(kernel):
+                planes.fill(kernel, kind, copy, f"({self.x} + g * {kernel.dim(self.plane)})")
+                with kernel.loop("m", str(self.outs)):
+                    self._rows_of_plane(planes, copy, f"g1 * {made} - place")
+            if planes.is_whole:
+                self.finish(f"g0 * {made}", f"(g1 - g0) * {made}")
 
-    def _store_rows(self, planes: Planes, made: str) -> None:
-        """Write rows of outputs. Costly functions would not be vectorized at the end of each row of an odd
-        length: such rows are first written without gaps.
+    def _rows_of_plane(self, planes: Planes, copy: str, room: str) -> None:
+        """Write the outputs of a block of rows. Behind whole planes, there is ``room`` for elements, which
+        are made later.
         """
-        kernel, width = self.kernel, int(self.axes[-1].out)
-        place = f"(g * {self.outs} + m) * {kernel.dim(self.out_plane)} + r0 * {width}"
-        if self.epilogue is None or (self.epilogue.is_costly and width % _EVEN):
-            planes.store(kernel, made, f"({self.y} + {place})")
-            self.finish(place, f"count * {width}")
-            return
-        with kernel.loop("r", "count"), kernel.loop("x", str(width)):
-            kernel.line(f"const int64_t at = {place} + r * {width} + x;")
-            self.epilogue.element(kernel, "at", f"{made}[r * {planes.pitch} + x]")
+        kernel, kind = self.kernel, gemm_type(self.dtype)
+        width, out_plane = int(self.axes[-1].out), kernel.dim(self.out_plane)
+        kernel.line(f"const int64_t channel = g % {self.group} * {self.outs} + m;")
+        kernel.line(f"const int64_t place = (g * {self.outs} + m) * {out_plane} + r0 * {width};")
+        given = (
+            f"{self.w} + channel * {self.taps}", f"{self.b}[channel]" if self.b else "0", copy,
+            str(planes.pitch), str(planes.area), "count", str(width), f"{self.y} + place",
+            room if planes.is_whole else f"{out_plane} - r0 * {width}",
+        )  # fmt: skip
+        kernel.line(f"{depthwise_function(kind, planes.geometry)}({', '.join(given)});")
+        if not planes.is_whole:
+            self.finish("place", f"count * {width}")
 
     def _sees_whole_images(self) -> bool:
         """Whether the weights are constant, and one window is the whole image."""

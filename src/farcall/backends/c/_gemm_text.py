@@ -62,7 +62,7 @@ def gemm_calls(kind: str, itemsize: int) -> str:
 
 
 def vector_source(kind: str, itemsize: int) -> str:
-    """C source of the vector types that :func:`taps_source` needs before it."""
+    """C source of the vector types of other kernels."""
     return with_numbers(VECTORS, kind, itemsize)
 
 
@@ -124,49 +124,6 @@ static __attribute__((noinline)) void farcall_rim_KIND(int64_t rows, int64_t col
   }
 }
 
-"""
-
-
-def taps_source(kind: str) -> str:
-    """C source of ``farcall_taps_KIND``: each output is ``start`` plus elements at offsets, times weights.
-
-    It computes up to 128 values behind the last output. Its vectors have at most 32 bytes: most taps are not
-    aligned, and every such load of 64 bytes would cross a border of the cache's lines.
-    """
-    return _taps().replace("KIND", kind)
-
-
-def _taps() -> str:
-    def loop(vectors: int, more: str) -> str:
-        columns = range(vectors)
-        zero = ", ".join(f"r{v} = start + (farcall_half_KIND){{0}}" for v in columns)
-        steps = " ".join(
-            f"r{v} += x * *(const farcall_half_at_KIND*)(from + {v} * farcall_half_lanes_KIND);"
-            for v in columns
-        )
-        stores = " ".join(
-            f"*(farcall_half_at_KIND*)(to + i + {v} * farcall_half_lanes_KIND) = r{v};" for v in columns
-        )
-        return f"""  for (; {more}; i += {vectors} * farcall_half_lanes_KIND) {{
-    farcall_half_KIND {zero};
-    for (int64_t t = 0; t < taps; ++t) {{
-      const KIND x = w[t];
-      const KIND* from = source + offsets[t] + i;
-      {steps}
-    }}
-    {stores}
-  }}
-"""
-
-    return f"""#define FARCALL_HALF (FARCALL_VECTOR < 32 ? FARCALL_VECTOR : 32)
-typedef KIND farcall_half_KIND __attribute__((vector_size(FARCALL_HALF)));
-typedef KIND farcall_half_at_KIND __attribute__((vector_size(FARCALL_HALF), aligned(1), may_alias));
-enum {{ farcall_half_lanes_KIND = FARCALL_HALF / sizeof(KIND) }};
-static __attribute__((noinline)) void farcall_taps_KIND(int64_t taps, const int32_t* offsets,
-    const KIND* w, KIND start, const KIND* source, int64_t length, KIND* to) {{
-  int64_t i = 0;
-{loop(8, "i + 4 * farcall_half_lanes_KIND < length")}{loop(4, "i + 2 * farcall_half_lanes_KIND < length")}\
-{loop(2, "i < length")}}}
 """
 
 

@@ -2,8 +2,7 @@
 
 The windows of one row read elements ``stride`` apart. The copy has each *phase* of the plane, the rows and
 columns that are equal modulo the strides, as a plane of its own. In a phase, the element of a tap is at a
-fixed distance from the output's position: whole rows of outputs, padding included, are one loop over
-contiguous memory, however short a row is. What it computes between two rows is not used.
+fixed distance from the output's position, and elements of one tap are contiguous.
 """
 
 from __future__ import annotations
@@ -11,40 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product as pairs
 
+from farcall.backends.c._depthwise_text import MOST_TAPS, Geometry, Side, tile_rows
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._window import Axis
 
-_ELEMENTS = 8192  # of a copy: 32 KB of floats stay in the L1 cache
-_SLACK = 128  # elements behind the copy that the last vectors read, and behind the outputs that they write
+_ELEMENTS = 4096  # of a copy: it stays in the L1 cache, beside the outputs
+_VECTOR = 8  # elements: rows that begin at whole vectors are faster
+_SLACK = 16  # elements behind the copy that the last vectors read
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _Axis(Side):
     """An axis whose sizes are numbers."""
 
     size: int
     out: int
-    taps: int
-    stride: int
-    dilation: int
     begin: int
 
     @property
-    def reach(self) -> int:
-        """Positions of a phase that the last tap is behind the first."""
-        return (self.taps - 1) * self.dilation // self.stride
-
-    @property
-    def phases(self) -> list[int]:
-        """The phases that taps read."""
-        return sorted({tap * self.dilation % self.stride for tap in range(self.taps)})
-
-    def place(self, tap: int) -> tuple[int, int]:
-        """The number of the tap's phase among those in use, and its position there for output 0."""
-        move, phase = divmod(tap * self.dilation, self.stride)
-        return self.phases.index(phase), move
+    def side(self) -> Side:
+        """Its taps alone."""
+        return Side(self.taps, self.stride, self.dilation)
 
     def inside(self, phase: int) -> tuple[int, int]:
         """The first position of a phase that is not before the plane, and the first that is behind it."""
@@ -60,28 +47,22 @@ class Planes:
 
     def __init__(self, axes: Sequence[Axis]) -> None:
         self.y, self.x = (_fixed(axis) for axis in (axes if len(axes) == 2 else (_ONE, *axes)))
-        self.pitch = self.x.out + self.x.reach
+        self.pitch = -(-(self.x.out + self.x.reach) // _VECTOR) * _VECTOR
         self.planes = len(self.y.phases) * len(self.x.phases)
         most = max(1, _ELEMENTS // (self.planes * self.pitch) - self.y.reach)
         blocks = -(-self.y.out // most)
         self.rows = -(-self.y.out // blocks)
         self.area = (self.rows + self.y.reach) * self.pitch  # elements of a phase
         self.elements = self.planes * self.area + _SLACK
-        self.outputs = self.rows * self.pitch + _SLACK
+        rest = self.y.out - (self.y.out - 1) // self.rows * self.rows
+        self.geometry = Geometry(self.y.side, self.x.side, tile_rows(self.rows, rest))
 
     @staticmethod
     def possible(axes: Sequence[Axis]) -> bool:
         """Whether the sizes are known: copies of planes need no other condition."""
         numbers = all(isinstance(n, int) for axis in axes for n in (axis.size, axis.out, axis.begin))
-        return len(axes) <= 2 and numbers and all(axis.out != 0 for axis in axes)
-
-    def offsets(self) -> list[int]:
-        """For each tap, the distance of its element from the output's position."""
-        found: list[int] = []
-        for ky, kx in pairs(range(self.y.taps), range(self.x.taps)):
-            (py, my), (px, mx) = self.y.place(ky), self.x.place(kx)
-            found.append((py * len(self.x.phases) + px) * self.area + my * self.pitch + mx)
-        return found
+        few = len(axes) <= 2 and (len(axes) == 1 or axes[0].taps <= MOST_TAPS)
+        return few and numbers and all(axis.out != 0 for axis in axes)
 
     @contextmanager
     def blocks(self, kernel: Kernel) -> Iterator[None]:
@@ -90,27 +71,36 @@ class Planes:
             kernel.line(
                 f"const int64_t count = {self.y.out} - r0 < {self.rows} ? {self.y.out} - r0 : {self.rows};"
             )
-            kernel.line(f"const int64_t length = (count - 1) * {self.pitch} + {self.x.out};")
             yield
 
-    def fill(self, kernel: Kernel, kind: str, copy: str, source: str, outside: str) -> None:
-        """Copy what the block reads of the plane that ``source`` points to; ``outside`` is the padding.
+    @property
+    def is_whole(self) -> bool:
+        """Whether one block is all rows. Its padding is the same for each plane."""
+        return self.rows == self.y.out
+
+    def clear(self, kernel: Kernel, copy: str) -> None:
+        """Write the padding that blocks have in common, once for all planes."""
+        kernel.line(f"memset({copy}, 0, {self.elements} * sizeof *{copy});")
+
+    def fill(self, kernel: Kernel, kind: str, copy: str, source: str) -> None:
+        """Copy what the block reads of the plane that ``source`` points to.
 
         The rows inside of the plane have a loop of their own. With a condition in the loop over rows, gcc 12
         at -O3 vectorizes that loop, and writes the padding over rows that are inside.
         """
-        for number, (py, px) in enumerate(pairs(self.y.phases, self.x.phases)):
-            phase = f"{copy} + {number * self.area}"
+        for number, phase in enumerate(self.y.phases):
+            first = number * len(self.x.phases)
             with kernel.block():
-                self._declare_rows(kernel, py)
-                self._pad(kernel, phase, "0", "top", outside)
-                kernel.line("for (int64_t q = top; q < bottom; ++q) {")
-                kernel.line(f"const int64_t y = (r0 + q) * {self.y.stride} + {py - self.y.begin};")
-                kernel.line(f"{kind}* restrict to = {phase} + q * {self.pitch};")
-                kernel.line(f"const {kind}* restrict from = {source} + y * {self.x.size};")
-                self._row(kernel, px, outside)
-                kernel.line("}")
-                self._pad(kernel, phase, "bottom", "rows", outside)
+                self._declare_rows(kernel, phase)
+                self._pad(kernel, copy, first, "0", "top")
+                with kernel.block("for (int64_t q = top; q < bottom; ++q)"):
+                    kernel.line(f"const int64_t y = (r0 + q) * {self.y.stride} + {phase - self.y.begin};")
+                    kernel.line(f"const {kind}* restrict from = {source} + y * {self.x.size};")
+                    for i in range(len(self.x.phases)):
+                        place = f"{copy} + {(first + i) * self.area} + q * {self.pitch}"
+                        kernel.line(f"{kind}* restrict to{i} = {place};")
+                    self._row(kernel)
+                self._pad(kernel, copy, first, "bottom", "rows")
 
     def _declare_rows(self, kernel: Kernel, phase: int) -> None:
         """Declare ``rows``, those of the block's copy: from ``top`` to ``bottom`` they are in the plane."""
@@ -120,29 +110,35 @@ class Planes:
         kernel.line("top = top < 0 ? 0 : top > rows ? rows : top;")
         kernel.line("bottom = bottom < top ? top : bottom > rows ? rows : bottom;")
 
-    def _pad(self, kernel: Kernel, phase: str, first: str, last: str, outside: str) -> None:
-        with kernel.loop("x", f"({last} - {first}) * {self.pitch}"):
-            kernel.line(f"({phase} + {first} * {self.pitch})[x] = {outside};")
+    def _pad(self, kernel: Kernel, copy: str, phase: int, first: str, last: str) -> None:
+        """Clear rows in which another block has elements."""
+        for number in () if self.is_whole else range(phase, phase + len(self.x.phases)):
+            row = f"{copy} + {number * self.area} + {first} * {self.pitch}"
+            kernel.line(f"memset({row}, 0, (size_t)(({last} - {first}) * {self.pitch}) * sizeof *{copy});")
 
-    def _row(self, kernel: Kernel, phase: int, outside: str) -> None:
+    def _row(self, kernel: Kernel) -> None:
+        """Copy a row to all phases of its columns in one loop, and what only some of them have after it."""
+        ranges = [self._columns(phase) for phase in self.x.phases]
+        common = max(0, min(last - first for first, last in ranges))
+        step = "" if self.x.stride == 1 else f" * {self.x.stride}"
+        moves = [
+            f"to{i}[x + {first}] = from[(x + {first}){step} + {phase - self.x.begin}];"
+            for i, (phase, (first, _)) in enumerate(zip(self.x.phases, ranges, strict=True))
+        ]
+        with kernel.loop("x", str(common)):
+            for move in moves:
+                kernel.line(move)
+        for move, (first, last) in zip(moves, ranges, strict=True):
+            if first + common < last:
+                with kernel.loop("x", str(last - first), start=str(common)):
+                    kernel.line(move)
+
+    def _columns(self, phase: int) -> tuple[int, int]:
+        """The columns of a phase that are in the plane: the first, and the end."""
         first, last = self.x.inside(phase)
         first = min(max(first, 0), self.pitch)
-        last = max(first, min(last, self.pitch))
-        step = "" if self.x.stride == 1 else f" * {self.x.stride}"
-        for start, end, value in (
-            (0, first, outside),
-            (first, last, f"from[x{step} + {phase - self.x.begin}]"),
-            (last, self.pitch, outside),
-        ):
-            if start < end:
-                kernel.line(f"for (int64_t x = {start}; x < {end}; ++x) to[x] = {value};")
-
-    def store(self, kernel: Kernel, outputs: str, target: str) -> None:
-        """Copy the rows of the block to ``target``, without gaps."""
-        with kernel.loop("r", "count"):
-            row = f"{target} + r * {self.x.out}, {outputs} + r * {self.pitch}"
-            kernel.line(f"memcpy({row}, {self.x.out} * sizeof *{outputs});")
+        return first, max(first, min(last, self.pitch))
 
 
 def _fixed(axis: Axis) -> _Axis:
-    return _Axis(*map(int, (axis.size, axis.out, axis.taps, axis.stride, axis.dilation, axis.begin)))
+    return _Axis(*map(int, (axis.taps, axis.stride, axis.dilation, axis.size, axis.out, axis.begin)))

@@ -82,6 +82,7 @@ def declared(rank: int) -> str:
         ("float[k] x, float[b,k,m] z", 2, "y = MatMul(x, z)", ("b", "m")),
         ("float[k,n] x, float[m,k] z", 2, "y = Gemm<transA=1,transB=1>(x, z)", ("n", "m")),
         ("float[n,1,4] x, float[m,1] z", 3, "y = Add(x, z)", ("n", "m", 4)),
+        ("float[3,1] x, float[1,2] z", 2, "y = PRelu(x, z)", (3, 2)),  # ONNX's inference has (3, 1)
         ("float[n,4] x", 2, "a, y = Split<axis=1,num_outputs=2>(x) b = Relu(a)", ("n", 2)),
         ("float[n,4] x", 2, "a = Constant<value_ints=[0,1,2,0]>() y = Pad(x, a)", ("n + 2", 5)),
         ("float[n,4] x, int64[2,m] i", 3, "y = Gather(x, i)", (2, "m", 4)),

@@ -1,12 +1,21 @@
-"""What onnxruntime must not be asked, because it ends its process, or answers what ONNX does not say."""
+"""What onnxruntime must not be asked, because it ends its process, or answers what ONNX does not say.
+
+Each rule names the operators that it is for and what is wrong with the answer, and tells whether it is for a
+node with its operands. Rules are narrow: what one leaves out by mistake, nobody compares.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import helper
+
+Operands: TypeAlias = Sequence[np.ndarray]
+Holds: TypeAlias = Callable[[onnx.NodeProto, Operands], bool]
 
 
 class Skip(Exception):  # noqa: N818 - no error
@@ -17,203 +26,292 @@ class Refused(Skip):
     """onnxruntime refuses the operands, or takes them though ONNX does not allow them."""
 
 
-# Operators for which onnxruntime ends or holds its process if an operand has no elements.
-_FRAGILE = {
-    *("LSTM", "GRU", "RNN", "Einsum", "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Resize"),
-    *("RoiAlign", "MaxRoiPool", "GridSample", "Unique", "MultiHeadAttention", "FeatureVectorizer"),
-}
-_LOSSES = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
+@dataclass(frozen=True)
+class Rule:
+    """``holds`` tells whether the answer for a node is not to be compared; ``reason`` says why."""
+
+    kind: type[Skip]
+    reason: str
+    holds: Holds
+
+
+RULES: dict[str, list[Rule]] = {}
+"""By operator."""
+
 SKIPS = {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
-_WINDOWS = {"Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"}
+_RECURRENT = ("LSTM", "GRU", "RNN")
+_LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+_WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool")
+_LINEAR = ("LinearClassifier", "LinearRegressor")
+_REDUCTIONS = [f"Reduce{name}" for name in ("Max", "Min", "Mean", "Prod", "Sum", "L1", "L2", "SumSquare")]
+_REDUCTIONS += ["ReduceLogSum", "ReduceLogSumExp"]
 
 
-def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
+def guard(node: onnx.NodeProto, inputs: Operands) -> None:
     """Raises: Skip, for what onnxruntime must not be asked."""
-    if node.op_type in _FRAGILE and not all(array.size for array in inputs):
-        raise Skip("onnxruntime does not come back")
-    if node.op_type == "Scan" and not all(array.size for array in inputs):
-        raise Skip("onnxruntime ends the process where it transposes what is scanned along another axis")
-    if node.op_type == "GatherND" and not _fits_batch(node, inputs):
-        raise Refused("onnxruntime reads batches that the data does not have")
-    if node.op_type.endswith("Window") and inputs[0] < 4:
-        raise Skip("of one element, packages differ; of two or three, all may be rounding errors of zero")
-    if node.op_type.startswith("Reduce") and not inputs[0].size:
-        given = [item.ints for item in node.attribute if item.name == "axes"]
-        axes = inputs[1] if len(inputs) > 1 else np.array(given[0] if given else [0])
-        if node.op_type != "ReduceSum" or axes.min(initial=0) < 0:
-            raise Skip("of no elements, for which onnxruntime and the reference have other results or shapes")
-    if (
-        node.op_type == "Concat"
-        and {array.ndim for array in inputs if array.size}
-        and not all(array.size for array in inputs)
-    ):
-        raise Skip("onnxruntime leaves out what is empty, and need not fit")
-    if node.op_type == "Concat" and not any(array.size for array in inputs) and not _is_joined(node, inputs):
-        raise Refused("onnxruntime does not check what is empty")
-    if node.op_type == "InstanceNormalization" and np.prod(inputs[0].shape[2:]) < 2:
-        raise Skip("of one element, onnxruntime gives rounding errors of its mean")
-    if node.op_type == "Gemm" and not inputs[0].size and inputs[0].ndim == 2:
-        raise Skip("of products without terms, onnxruntime forgets beta")
-    if node.op_type.startswith("Arg") and not inputs[0].size:
-        raise Skip("of no elements, none is the largest")
-    if (
-        node.op_type == "Mod"
-        and inputs[0].dtype.kind in "iu"
-        and (abs(inputs[0].astype(float)) > 2**53).any()
-    ):
-        raise Skip("onnxruntime has the remainder of float64")
-    if node.op_type == "Resize" and _has_fractions(node, inputs):
-        raise Skip("of a length with a fraction, ONNX's tests take the fraction, and onnxruntime does not")
-    if node.op_type == "DFT" and not inputs[0].size:
-        raise Skip("a transform of no elements, which numpy refuses")
-    if node.op_type in _LOSSES and inputs[1].shape != (*inputs[0].shape[:1], *inputs[0].shape[2:]):
-        raise Refused("packages differ in what they check")
-    if node.op_type in _LOSSES and len(inputs) > 2 and inputs[2].shape != inputs[0].shape[1:2]:
-        raise Refused("of weights for other classes than there are, onnxruntime takes those of the labels")
-    if node.op_type in ("LinearClassifier", "LinearRegressor") and not _fits_coefficients(node, inputs[0]):
-        raise Refused("onnxruntime takes any number of coefficients")
-    if node.op_type == "Imputer" and not _fits_imputer(node, inputs[0]):
-        raise Refused("onnxruntime takes any number of values")
-    if node.op_type in ("LSTM", "GRU", "RNN") and _hidden(node) not in (None, inputs[2].shape[-1]):
-        raise Refused("the reference does not check the sizes of states")
-    if node.op_type == "MeanVarianceNormalization" and _is_uniform(node, inputs[0]):
-        raise Skip(
-            "onnxruntime takes the square of the mean from the mean of the squares, of which little is left"
-        )
-    if node.domain == "ai.onnx.preview.training" and len({array.shape for array in inputs[2:]}) > 1:
-        raise Refused("the reference stretches what must be of one shape")
-    if node.op_type == "PRelu" and not _is_stretched_to(inputs[0].shape, inputs[1].shape):
-        raise Refused("onnxruntime stretches the data to the slopes, too")
-    if node.op_type == "MatMul" and not all(array.size for array in inputs) and not _fits_product(*inputs):
-        raise Refused("onnxruntime does not check operands without elements")
-    if node.op_type == "Compress" and _is_longer(node, inputs[1].size, inputs[0].shape):
-        raise Refused("onnxruntime leaves out conditions beyond the last element, whether or not they hold")
-    if node.op_type == "Attention" and not _fits_attention(node, *(array.shape for array in inputs[:3])):
-        raise Refused("of other sizes, onnxruntime computes float64 alone")
-    if node.op_type == "Attention" and _is_causal(node) and inputs[0].shape[-2] == 1 < inputs[1].shape[-2]:
-        raise Skip("of one query, onnxruntime masks no key, and ONNX those after the first new one")
-    if node.op_type == "RotaryEmbedding" and inputs[0].shape[-1] != 2 * inputs[2].shape[-1]:
-        raise Refused("onnxruntime reads beyond tables of other sizes, and may end the process")
-    if node.op_type == "Attention" and any(node.input[3:4]) and not _fits_mask(node, inputs):
-        raise Skip("a mask of other sizes, which the reference broadcasts otherwise than ONNX's definition")
-    if (
-        node.op_type == "MultiHeadAttention"
-        and any(item.name == "unidirectional" and item.i for item in node.attribute)
-        and inputs[0].shape[1] != inputs[1].shape[1]
-    ):
-        raise Skip("of as many keys as queries alone, onnxruntime masks the last row")
-    if node.op_type in SKIPS and not _fits_skip(*(array.shape for array in inputs[:2])):
-        raise Refused("onnxruntime takes skips of any number of rows, and leaves some out")
-    if node.op_type in _WINDOWS and _is_small(node, inputs):
-        raise Skip("smaller than its window: onnxruntime rounds towards zero; or with negative pads")
+    for rule in RULES.get(node.op_type, ()):
+        if rule.holds(node, inputs):
+            raise rule.kind(rule.reason)
 
 
-def _is_causal(node: onnx.NodeProto) -> bool:
-    return any(item.name == "is_causal" and item.i for item in node.attribute)
+def _rule(kind: type[Skip], reason: str, operators: Sequence[str]) -> Callable[[Holds], Holds]:
+    def register(holds: Holds) -> Holds:
+        for operator in operators:
+            RULES.setdefault(operator, []).append(Rule(kind, reason, holds))
+        return holds
+
+    return register
 
 
-def _has_fractions(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    """Whether positions depend on lengths that scales give, which are no integers."""
-    modes = [item.s for item in node.attribute if item.name == "coordinate_transformation_mode"]
-    scales = [array for array in inputs[1:] if array.dtype == np.float32 and array.shape == (inputs[0].ndim,)]
-    lengths = scales[-1] * inputs[0].shape if scales else np.zeros(1)
-    return bool(set(modes) & {b"align_corners", b"tf_crop_and_resize"}) and not np.all(lengths % 1 == 0)
+def _not_compared(reason: str, *operators: str) -> Callable[[Holds], Holds]:
+    """The function tells for which operands the results of these operators are not compared."""
+    return _rule(Skip, reason, operators)
 
 
-def _fits_batch(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    count = next((item.i for item in node.attribute if item.name == "batch_dims"), 0)
-    return inputs[0].shape[:count] == inputs[1].shape[:count]
+def _not_allowed(reason: str, *operators: str) -> Callable[[Holds], Holds]:
+    """The function tells which operands ONNX does not allow, whatever onnxruntime makes of them."""
+    return _rule(Refused, reason, operators)
 
 
-def _is_longer(node: onnx.NodeProto, length: int, shape: Sequence[int]) -> bool:
-    axis = next((item.i for item in node.attribute if item.name == "axis"), None)
-    return length > (int(np.prod(shape)) if axis is None else shape[axis])
+def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    found = next((item for item in node.attribute if item.name == name), None)
+    return default if found is None else helper.get_attribute_value(found)
 
 
-def _fits_attention(node: onnx.NodeProto, q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> bool:
-    if len(q) == len(k) == len(v) == 3:
-        heads = {item.name: item.i for item in node.attribute}
-        as_wide = k[2] * heads.get("q_num_heads", 1) == q[2] * heads.get("kv_num_heads", 1)
-        return q[0] == k[0] and tuple(k[:2]) == tuple(v[:2]) and as_wide
-    if not len(q) == len(k) == len(v) == 4:
+def _all_have_elements(inputs: Operands) -> bool:
+    return all(array.size for array in inputs)
+
+
+# ---------------------------------------------------------------- operands without elements ----
+
+
+@_not_compared(
+    "onnxruntime ends or holds its process if an operand has no elements",
+    *(*_RECURRENT, "Einsum", "Conv", "Unique", "FeatureVectorizer", "Scan"),
+)
+def _ends_the_process(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return not _all_have_elements(inputs)
+
+
+@_not_compared("of no elements, onnxruntime leaves the negative axes as they are", *_REDUCTIONS)
+def _reduces_negative_axes(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return not inputs[0].size and any(axis < 0 for axis in _axes(node, inputs))
+
+
+@_not_compared("of no elements, onnxruntime has the mean 0, and ONNX says that it is undefined", "ReduceMean")
+def _is_mean_of_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
+    axes = _axes(node, inputs) or range(inputs[0].ndim)
+    return any(inputs[0].shape[axis] == 0 for axis in axes)
+
+
+def _axes(node: onnx.NodeProto, inputs: Operands) -> list[int]:
+    axes: list[int] = inputs[1].tolist() if len(inputs) > 1 else [*_attribute(node, "axes", [])]
+    return axes
+
+
+@_not_compared("onnxruntime leaves out what is empty, and need not fit", "Concat")
+def _joins_some_empty(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return any(array.ndim and array.size for array in inputs) and not _all_have_elements(inputs)
+
+
+@_not_allowed("onnxruntime does not check what is empty", "Concat")
+def _joins_empty_of_other_shapes(node: onnx.NodeProto, inputs: Operands) -> bool:
+    if any(array.size for array in inputs):
+        return False
+    try:
+        np.concatenate(inputs, _attribute(node, "axis", 0))
+    except ValueError:
         return True
-    return q[0] == k[0] and tuple(k[:3]) == tuple(v[:3]) and q[3] == k[3] and bool(k[1]) and not q[1] % k[1]
+    return False
 
 
-def _fits_mask(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    past = inputs[4].shape[-2] if any(node.input[4:5]) else 0
-    return inputs[3].shape[-2:] == (inputs[0].shape[-2], inputs[1].shape[-2] + past)
+@_not_compared("of products without terms, onnxruntime forgets beta", "Gemm")
+def _scales_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return not inputs[0].size and _attribute(node, "beta", 1.0) != 1.0
 
 
-def _fits_skip(x: Sequence[int], skip: Sequence[int]) -> bool:
-    return tuple(skip) in (tuple(x), tuple(x[1:]), (1, *x[1:]))
+@_not_allowed("onnxruntime does not check operands without elements", "MatMul")
+def _multiplies_empty_of_other_shapes(node: onnx.NodeProto, inputs: Operands) -> bool:
+    if (
+        _all_have_elements(inputs) or len(inputs) != 2
+    ):  # others are made by a node that counts as one with this
+        return False
+    try:
+        np.matmul(*(np.zeros(array.shape) for array in inputs))
+    except ValueError:
+        return True
+    return False
 
 
-def _is_small(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    """Whether an axis of an image, with its pads, is smaller than a window, or pads are negative."""
-    given = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+@_not_compared("a transform of no elements, which numpy refuses", "DFT")
+def _transforms_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return not inputs[0].size
+
+
+# ------------------------------------------------------- numbers that are rounding errors ----
+
+
+@_not_compared(
+    "of one element, ONNX's formula has 0 / 0; of two, all may be rounding errors of zero",
+    "HannWindow",
+    "HammingWindow",
+    "BlackmanWindow",
+)
+def _is_short_window(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return bool(inputs[0] < 3)
+
+
+@_not_compared("of one element, onnxruntime gives rounding errors of its mean", "InstanceNormalization")
+def _normalizes_one_element(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return bool(np.prod(inputs[0].shape[2:]) < 2)
+
+
+@_not_compared(
+    "onnxruntime takes the square of the mean from the mean of the squares, of which little is left",
+    "MeanVarianceNormalization",
+)
+def _is_uniform(node: onnx.NodeProto, inputs: Operands) -> bool:
+    axes = tuple(_attribute(node, "axes", (0, 2, 3)))
+    data = inputs[0].astype(float)
+    return bool((np.abs(data.mean(axes)) > 8 * data.std(axes)).any())
+
+
+@_not_compared("onnxruntime has the remainder of float64", "Mod")
+def _has_long_integers(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return inputs[0].dtype.kind in "iu" and bool((abs(inputs[0].astype(float)) > 2**53).any())
+
+
+# --------------------------------------------------- sizes of which packages think otherwise ----
+
+
+@_not_compared(
+    "of a length with a fraction, ONNX's tests take the fraction, and onnxruntime does not", "Resize"
+)
+def _has_fractions(node: onnx.NodeProto, inputs: Operands) -> bool:
+    if _attribute(node, "coordinate_transformation_mode", b"") not in (
+        b"align_corners",
+        b"tf_crop_and_resize",
+    ):
+        return False
+    scales = [array for array in inputs[1:] if array.dtype == np.float32 and array.shape == (inputs[0].ndim,)]
+    return bool(scales) and not np.all(scales[-1] * inputs[0].shape % 1 == 0)
+
+
+@_not_compared("smaller than its window: onnxruntime rounds towards zero; or with negative pads", *_WINDOWS)
+def _is_smaller_than_its_window(node: onnx.NodeProto, inputs: Operands) -> bool:
     weight = next((array for array in inputs[1:] if array.ndim == inputs[0].ndim), inputs[0])
-    taps = given.get("kernel_shape", weight.shape[2:])
-    pads, dilations = given.get("pads", [0] * 2 * len(taps)), given.get("dilations", [1] * len(taps))
-    if given.get("auto_pad", b"").startswith(b"SAME"):
-        strides = given.get("strides", [1] * len(taps))
-        return (
-            "Pool" in node.op_type
-            and any(  # negative pads, which packages take or leave
-                (-(-size // strides[i]) - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 < size
-                for i, size in enumerate(inputs[0].shape[2:])
-            )
-        )
-    return any(
-        size + pads[i] + pads[i + len(taps)] < (taps[i] - 1) * dilations[i] + 1
-        for i, size in enumerate(inputs[0].shape[2:])
-    )
+    taps = _attribute(node, "kernel_shape", weight.shape[2:])
+    pads = _attribute(node, "pads", [0] * 2 * len(taps))
+    wide = [
+        (tap - 1) * by + 1
+        for tap, by in zip(taps, _attribute(node, "dilations", [1] * len(taps)), strict=True)
+    ]
+    sizes = inputs[0].shape[2:]
+    if _attribute(node, "auto_pad", b"").startswith(b"SAME"):
+        steps = _attribute(node, "strides", [1] * len(taps))
+        covered = [(-(-size // by) - 1) * by + one for size, by, one in zip(sizes, steps, wide, strict=True)]
+        negative = any(all_of < size for all_of, size in zip(covered, sizes, strict=True))
+        return "Pool" in node.op_type and negative  # pads, which packages take or leave
+    return any(size + pads[i] + pads[i + len(taps)] < wide[i] for i, size in enumerate(sizes))
 
 
-def _fits_coefficients(node: onnx.NodeProto, data: np.ndarray) -> bool:
-    """Whether there is a row of coefficients for each result, or for one of two classes."""
-    given = {item.name: item for item in node.attribute}
-    classes = [len(item.ints) + len(item.strings) for name, item in given.items() if "labels" in name]
-    rows = max(classes, default=given["targets"].i if "targets" in given else 1)
-    count = len(given["coefficients"].floats)
-    return count == rows * data.shape[-1] or (rows == 2 and count == data.shape[-1])
+# ------------------------------------------------------------- operands that do not fit ----
 
 
-def _fits_imputer(node: onnx.NodeProto, data: np.ndarray) -> bool:
-    counts = [len(item.floats) + len(item.ints) for item in node.attribute if item.name.startswith("imputed")]
-    return max(counts) in (1, data.shape[-1])
+@_not_allowed("onnxruntime reads batches that the data does not have", "GatherND")
+def _has_other_batches(node: onnx.NodeProto, inputs: Operands) -> bool:
+    count = _attribute(node, "batch_dims", 0)
+    return inputs[0].shape[:count] != inputs[1].shape[:count]
 
 
-def _hidden(node: onnx.NodeProto) -> int | None:
-    return next((item.i for item in node.attribute if item.name == "hidden_size"), None)
+@_not_allowed(
+    "onnxruntime leaves out conditions beyond the last element, whether or not they hold", "Compress"
+)
+def _has_more_conditions(node: onnx.NodeProto, inputs: Operands) -> bool:
+    axis = _attribute(node, "axis", None)
+    return inputs[1].size > (inputs[0].size if axis is None else inputs[0].shape[axis])
 
 
-def _is_joined(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    try:
-        np.concatenate(inputs, next(item.i for item in node.attribute if item.name == "axis"))
-    except ValueError:
+@_not_allowed("packages differ in what they check", *_LOSSES)
+def _has_other_labels(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return inputs[1].shape != (*inputs[0].shape[:1], *inputs[0].shape[2:])
+
+
+@_not_allowed("of weights for other classes than there are, onnxruntime takes those of the labels", *_LOSSES)
+def _has_other_weights(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return len(inputs) > 2 and inputs[2].shape != inputs[0].shape[1:2]
+
+
+@_not_allowed("onnxruntime takes any number of coefficients", *_LINEAR)
+def _has_other_coefficients(node: onnx.NodeProto, inputs: Operands) -> bool:
+    """Whether there is no row of coefficients for each result, nor one for two classes."""
+    labels = [_attribute(node, name, ()) for name in ("classlabels_ints", "classlabels_strings")]
+    rows = max(map(len, labels)) or _attribute(node, "targets", 1)
+    count, columns = len(_attribute(node, "coefficients", ())), inputs[0].shape[-1]
+    return count != rows * columns and not (rows == 2 and count == columns)
+
+
+@_not_allowed("onnxruntime takes any number of values", "Imputer")
+def _imputes_other_columns(node: onnx.NodeProto, inputs: Operands) -> bool:
+    counts = [len(_attribute(node, f"imputed_value_{kind}", ())) for kind in ("floats", "int64s")]
+    return max(counts) not in (1, inputs[0].shape[-1])
+
+
+@_not_allowed("the reference does not check the sizes of states", *_RECURRENT)
+def _has_other_states(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return _attribute(node, "hidden_size", inputs[2].shape[-1]) != inputs[2].shape[-1]
+
+
+@_not_allowed("the reference stretches what must be of one shape", "Adagrad", "Adam", "Momentum")
+def _trains_other_shapes(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return len({array.shape for array in inputs[2:]}) > 1
+
+
+@_not_allowed("onnxruntime takes skips of any number of rows, and leaves some out", *SKIPS)
+def _skips_other_rows(node: onnx.NodeProto, inputs: Operands) -> bool:
+    shape = inputs[0].shape
+    return inputs[1].shape not in (shape, shape[1:], (1, *shape[1:]))
+
+
+# ------------------------------------------------------------------------------- attention ----
+
+
+@_not_allowed("onnxruntime reads beyond tables of other sizes, and may end the process", "RotaryEmbedding")
+def _has_other_tables(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return inputs[0].shape[-1] != 2 * inputs[2].shape[-1]
+
+
+@_not_allowed("of other sizes, onnxruntime computes float64 alone", "Attention")
+def _attends_to_other_sizes(node: onnx.NodeProto, inputs: Operands) -> bool:
+    q, k, v = (array.shape for array in inputs[:3])
+    if len(q) == len(k) == len(v) == 3:
+        heads = [_attribute(node, f"{name}_num_heads", 1) for name in ("q", "kv")]
+        return q[0] != k[0] or k[:2] != v[:2] or k[2] * heads[0] != q[2] * heads[1]
+    if not len(q) == len(k) == len(v) == 4:
         return False
-    return True
+    return q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3] or not k[1] or bool(q[1] % k[1])
 
 
-def _is_uniform(node: onnx.NodeProto, data: np.ndarray) -> bool:
-    """Whether the deviations of some slice are small beside its mean."""
-    axes = next((tuple(item.ints) for item in node.attribute if item.name == "axes"), (0, 2, 3))
-    mean, deviation = data.astype(float).mean(axes), data.astype(float).std(axes)
-    return bool((np.abs(mean) > 8 * deviation).any())
+@_not_compared(
+    "of one query behind past keys, onnxruntime masks no key, and ONNX those behind it", "Attention"
+)
+def _masks_one_query(node: onnx.NodeProto, inputs: Operands) -> bool:
+    one = inputs[0].shape[-2] == 1 < inputs[1].shape[-2]
+    return bool(one and any(node.input[4:5]) and _attribute(node, "is_causal", 0))
 
 
-def _is_stretched_to(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, other) == shape
-    except ValueError:
+@_not_compared(
+    "a mask of other sizes, which the reference stretches otherwise than ONNX's definition", "Attention"
+)
+def _has_other_masks(node: onnx.NodeProto, inputs: Operands) -> bool:
+    if not any(node.input[3:4]):
         return False
+    past = inputs[4].shape[-2] if any(node.input[4:5]) else 0
+    return inputs[3].shape[-2:] != (inputs[0].shape[-2], inputs[1].shape[-2] + past)
 
 
-def _fits_product(*inputs: np.ndarray) -> bool:
-    try:
-        if len(inputs) == 2:  # neither is made by a node that counts as one with this
-            np.matmul(*(np.zeros(array.shape) for array in inputs))
-    except ValueError:
-        return False
-    return True
+@_not_compared(
+    "onnxruntime masks no key of the last query; of as many keys, there is none", "MultiHeadAttention"
+)
+def _masks_other_keys(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return bool(_attribute(node, "unidirectional", 0)) and inputs[0].shape[1] != inputs[1].shape[1]

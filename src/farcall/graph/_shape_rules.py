@@ -157,7 +157,7 @@ def _is_constant(op: NodeView, index: int) -> bool:
 
 
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
-OFTEN_MISREAD = frozenset((*_POOLS, "STFT", "TreeEnsembleRegressor"))  # see misread_by_onnx
+OFTEN_MISREAD = frozenset((*_POOLS, "STFT", "TreeEnsembleRegressor", "PRelu"))  # see misread_by_onnx
 
 
 def misread_by_onnx(op: NodeView) -> bool:
@@ -166,9 +166,10 @@ def misread_by_onnx(op: NodeView) -> bool:
     Before opset 22 it lets a pooling window in ceil mode start in the end padding, which neither ONNX's
     reference evaluator nor onnxruntime does at any opset. If the lengths of an STFT are constants, it takes
     ``onesided`` for 0 if that is not given, and its default is 1. For TreeEnsembleRegressor it infers
-    nothing, and skl2onnx declares one target, whatever their number is.
+    nothing, and skl2onnx declares one target, whatever their number is. Of PRelu it takes the shape of the
+    data, to which ONNX wants the slopes stretched; all packages stretch the data to the slopes, too.
     """
-    if op.node.op_type == "TreeEnsembleRegressor":
+    if op.node.op_type in ("TreeEnsembleRegressor", "PRelu"):
         return True
     if op.node.op_type == "STFT":
         return "onesided" not in op.node.attributes and _is_constant(op, 1) and _is_constant(op, 3)

@@ -153,6 +153,14 @@ def test_rows_a_page_apart_are_packed() -> None:
         check([Case("MatMul", [a, b], constants=constants, rtol=1e-3, atol=1e-3)], native_flags())
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_rows_of_a_transposed_operand_are_packed(dtype: type) -> None:
+    """More rows than are packed at once, of more of K."""
+    a, b = normal(270, 200).astype(dtype), normal(270, 100, seed=1).astype(dtype)
+    operands = [(b, {"transA": 1}), (b.T.copy(), {"transA": 1, "transB": 1})]
+    check([Case("Gemm", [a, x], turns, rtol=1e-3, atol=1e-3) for x, turns in operands], native_flags())
+
+
 def native_flags() -> list[str]:
     """Flags with which the harness compiles for the level of this machine."""
     return ["-O1", *find_compiler().target_flags(Target.host())]

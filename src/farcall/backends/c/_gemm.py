@@ -15,10 +15,13 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_type, itemsize
 from farcall.backends.c._dots_text import dots_pay
 from farcall.backends.c._gemm_text import (
+    BAND,
     FEW,
     GROUP,
     GROUP_SLACK,
+    PAGE,
     RANGE,
+    ROOM,
     gemm_calls,
     gemm_kernels,
     panel_width,
@@ -161,7 +164,18 @@ def call_gemm(
         name = f"farcall_{verb}_parts_{word}"
     elif rows:
         name, more = f"farcall_{verb}_part_{word}", [*rows, "0", sizes[1]]
-    kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more])});")
+    room = f"({word}*)({_room(kernel, dtype, sizes, a, b)})"
+    kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more, room])});")
+
+
+def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right) -> str:
+    """Memory for many rows of A that the product packs: those of a transposed A, or pages apart."""
+    few = any(size.isdecimal() and int(size) < BAND for size in sizes[:2])
+    apart = a.row.isdecimal() and int(a.row) * itemsize(dtype) % PAGE == 0
+    if few or a.column == str(GROUP) or b.layout is Layout.PANELS or not (apart or a.column != "1"):
+        return "0"
+    assert dtype is not None  # noqa: S101 - of a product
+    return kernel.scratch(dtype, ROOM + GROUP_SLACK)
 
 
 def _may_be_thin(sizes: Sequence[str], a: Left, b: Right, panel: int) -> bool:

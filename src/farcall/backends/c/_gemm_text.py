@@ -26,8 +26,9 @@ COMPILE_FLAGS = ("-ffp-contract=fast",)
 PANEL_BYTES = 64
 GROUP = 6  # rows of A
 _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
-_BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
-_PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
+BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
+ROOM = 2 * BAND * _DEPTH  # elements of rows of A that are packed in memory that a kernel has for them
+PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
 FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
@@ -69,7 +70,7 @@ def vector_source(kind: str, itemsize: int) -> str:
 def with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
-        "DEPTH": _DEPTH, "BAND": _BAND, "FEW": FEW, "PAGE": _PAGE, "NARROW": _NARROW,
+        "DEPTH": _DEPTH, "BAND": BAND, "FEW": FEW, "PAGE": PAGE, "NARROW": _NARROW,
         "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -388,15 +389,18 @@ static void farcall_groups_KIND(int64_t rows, int64_t k, const KIND* a, int64_t 
   }
   for (int64_t i = 0; a_column != 1 && i < k; ++i, a += a_column) {
     KIND* to = groups + i * GROUP;
-    for (int64_t r = 0; r < rows; r += GROUP, to += k * GROUP)
+    int64_t r = 0;
+    for (; a_row == 1 && r + GROUP <= rows; r += GROUP, to += k * GROUP)
+      memcpy(to, a + r, GROUP * sizeof *to);
+    for (; r < rows; r += GROUP, to += k * GROUP)
       for (int64_t t = 0; t < GROUP; ++t) to[t] = r + t < rows ? a[(r + t) * a_row] : 0;
   }
 }
 static __attribute__((noinline)) void farcall_strided_KIND(int64_t m, int64_t n, int64_t k, int64_t most,
     const KIND* a, int64_t a_row, int64_t a_column, const KIND* b, int64_t b_row, int64_t b_panel,
-    KIND* c, int64_t c_row, const KIND* start, int64_t start_row, int64_t start_column) {
-  KIND groups[4 * GROUP * DEPTH + SLACK];
-  const int64_t depth = 4 * GROUP * DEPTH / most; /* B is copied once for `most` rows */
+    KIND* c, int64_t c_row, const KIND* start, int64_t start_row, int64_t start_column, KIND* room) {
+  KIND own[4 * GROUP * DEPTH + SLACK], *const groups = room ? room : own;
+  const int64_t depth = room ? DEPTH : 4 * GROUP * DEPTH / most; /* B is copied once for `most` rows */
   for (int64_t i0 = 0; i0 < m; i0 += most, a += most * a_row, c += most * c_row) {
     const int64_t rows = m - i0 < most ? m - i0 : most;
     for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += depth) {
@@ -412,15 +416,16 @@ static __attribute__((noinline)) void farcall_strided_KIND(int64_t m, int64_t n,
 }
 
 /* Rows `i` to `i_end` and columns `j` to `j_end` of a product: a whole number of groups and panels, or up to
- * the end. */
+ * the end. Rows that are packed first have `room`, or, if that is 0, some on the stack, which is small. */
 HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
-    int64_t j_end) {
+    int64_t j_end, KIND* room) {
   const int turned = b_row == 1 && b_panel != PANEL, in_panels = !turned && b_panel != PANEL;
-  const int crowded = m >= BAND && n >= BAND && !turned && a_row * (int64_t)sizeof(KIND) % PAGE == 0;
-  const int64_t most = m >= BAND && !in_panels ? BAND : 4 * GROUP;
+  const int pays = m >= BAND && n >= BAND && (!turned || room);
+  const int crowded = pays && a_row * (int64_t)sizeof(KIND) % PAGE == 0;
+  const int64_t most = m < BAND || in_panels ? 4 * GROUP : room ? 2 * BAND : BAND;
   m = i_end - i;
   n = j_end - j;
   a += i / GROUP * a_group;
@@ -433,7 +438,7 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     farcall_plain_KIND(m, n, k, a, a_row, b, b_row, b_panel, c, c_row, start, start_row, start_column);
   } else {
     farcall_strided_KIND(m, n, k, most, a, a_row, a_column, b, b_row, b_panel, c, c_row, start, start_row,
-        start_column);
+        start_column, room);
   }
 }
 """
@@ -445,7 +450,7 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
-    int64_t j_end);
+    int64_t j_end, KIND* room);
 
 /* How many parts a product has that threads can compute: blocks of columns, or of rows if these are more.
  * Where the borders are changes no result: each element is the same sum in the same order, and few rows stay
@@ -476,18 +481,18 @@ static inline void farcall_gemm_range_KIND(int64_t m, int64_t n, int64_t first, 
 static inline void farcall_gemm_parts_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
-    const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last) {
+    const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last, KIND* room) {
   struct farcall_range at;
   farcall_gemm_range_KIND(m, n, first, last, &at);
   farcall_gemm_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
-      start_column, at.row, at.row_end, at.column, at.column_end);
+      start_column, at.row, at.row_end, at.column, at.column_end, room);
 }
 
 static inline void farcall_gemm_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
-    const KIND* start, int64_t start_row, int64_t start_column) {
+    const KIND* start, int64_t start_row, int64_t start_column, KIND* room) {
   farcall_gemm_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
-      start_column, 0, m, 0, n);
+      start_column, 0, m, 0, n, room);
 }
 """

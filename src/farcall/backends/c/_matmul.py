@@ -177,7 +177,7 @@ def _scaled(kernel: Kernel, pointer: str, value: ir.Value, alpha: float) -> str:
 
 
 def _second(kernel: Kernel, node: ir.Node, value: ir.Value, sizes: Sequence[str]) -> Right:
-    """B: a constant is packed now. If both operands are transposed, one of them has to be copied."""
+    """B: a constant is packed now."""
     data, transposed = constant(value), bool(int_attr(node, "transB", 0))
     if data is not None:
         return packed_right(kernel, data.T if transposed else data)
@@ -185,9 +185,7 @@ def _second(kernel: Kernel, node: ir.Node, value: ir.Value, sizes: Sequence[str]
     assert dtype is not None  # noqa: S101 - checked before
     if not transposed:
         return plain_right(dtype, pointer, sizes[1])
-    if not int_attr(node, "transA", 0):
-        return turned_right(dtype, pointer, sizes[2])
-    return plain_right(dtype, transposed_copy(kernel, pointer, value, dtype), sizes[1])
+    return turned_right(dtype, pointer, sizes[2])
 
 
 def transposed_copy(kernel: Kernel, pointer: str, value: ir.Value, dtype: ir.DataType) -> str:

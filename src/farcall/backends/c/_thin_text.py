@@ -126,11 +126,11 @@ static inline void farcall_@LAYOUT_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
-    int64_t j_end) {
+    int64_t j_end, KIND* room) {
   const int way = farcall_@LAYOUT_way_KIND(m, n, k, a_row, a_column, a_group);
   if (way == 0)
     farcall_gemm_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start,
-        start_row, start_column, i, i_end, j, j_end);
+        start_row, start_column, i, i_end, j, j_end, room);
   else
     farcall_@LAYOUT_thin_KIND(way, i_end - i, j_end - j, k, a + i / GROUP * a_group, a_row, a_column,
         b + j / PANEL * b_panel, b_row, b_panel, c + i * c_row + j, c_row,
@@ -139,17 +139,17 @@ static inline void farcall_@LAYOUT_part_KIND(int64_t m, int64_t n, int64_t k,
 static inline void farcall_@LAYOUT_parts_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
-    const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last) {
+    const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last, KIND* room) {
   struct farcall_range at;
   farcall_gemm_range_KIND(m, n, first, last, &at);
   farcall_@LAYOUT_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start,
-      start_row, start_column, at.row, at.row_end, at.column, at.column_end);
+      start_row, start_column, at.row, at.row_end, at.column, at.column_end, room);
 }
 static inline void farcall_@LAYOUT_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
-    const KIND* start, int64_t start_row, int64_t start_column) {
+    const KIND* start, int64_t start_row, int64_t start_column, KIND* room) {
   farcall_@LAYOUT_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start,
-      start_row, start_column, 0, m, 0, n);
+      start_row, start_column, 0, m, 0, n, room);
 }
 """

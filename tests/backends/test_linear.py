@@ -289,6 +289,26 @@ def test_reductions_of_integers_and_of_nothing() -> None:
     check(cases)
 
 
+def test_rows_that_are_shorter_than_the_lanes_of_a_sum() -> None:
+    """What cancels shows that sums are of doubles, whichever lane an element is in."""
+    cases = []
+    for length in (1, 3, 4, 15, 16, 19, 37, 49, 64, 65, 100):
+        x = np.random.default_rng(length).permutation(np.resize([1e9, -1e9, 1, 2, 3, -6], (5, length)).T).T
+        axes = np.array([1], np.int64)
+        for op in ("ReduceMean", "ReduceMax", "ReduceL1"):
+            cases.append(Case(op, [x.astype(np.float32), axes], {}, [1], rtol=1e-6))
+        exact = x.astype(np.float32).astype(np.float64).mean(1, keepdims=True).astype(np.float32)
+        region = compile_model(cases[-3].model())
+        np.testing.assert_array_equal(region(x.astype(np.float32))[0], exact)
+    sums = ["farcall_sum_of_row(p0" in _source(case.model()) for case in cases[::3]]
+    assert sums == [False, *[True] * 8, False, False]
+    check(cases[1::3] + cases[2::3])
+
+
+def _source(model: onnx.ModelProto) -> str:
+    return "".join(CBackend().compile(whole_region(model), Target.host(), {}).sources.values())
+
+
 def test_late_axes_are_checked() -> None:
     case = Case("ReduceSum", [normal(2, 3), np.array([1], np.int64)], shapes={0: (2, 1)})
     (region,) = check([case])

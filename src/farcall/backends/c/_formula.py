@@ -9,6 +9,8 @@ import onnx_ir as ir
 from farcall.backends._ctext import FLOATS, SIGNED, c_type
 from farcall.backends.c import _scalar as scalar
 
+TOTAL = "{a} + {b}"  # how sums are combined
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -24,7 +26,6 @@ class Formula:
 def formula_of(name: str, dtype: ir.DataType) -> Formula:
     floating = dtype in FLOATS
     kind = "double" if floating else "uint64_t"
-    total = "{a} + {b}"
     out = "{a}"
     match name:
         case "ReduceMax" | "ReduceMin":
@@ -35,17 +36,17 @@ def formula_of(name: str, dtype: ir.DataType) -> Formula:
         case "ReduceProd":
             return Formula(kind, "1", "{x}", "{a} * {b}", out)
         case "ReduceMean":
-            return Formula(kind, "0", "{x}", total, _mean(dtype))
+            return Formula(kind, "0", "{x}", TOTAL, _mean(dtype))
         case "ReduceSumSquare" | "ReduceL2":
             finish = "sqrt({a})" if name == "ReduceL2" else out
-            return Formula(kind, "0", f"({kind}){{x}} * ({kind}){{x}}", total, finish)
+            return Formula(kind, "0", f"({kind}){{x}} * ({kind}){{x}}", TOTAL, finish)
         case "ReduceL1":
-            return Formula(kind, "0", _absolute(dtype), total, out)
+            return Formula(kind, "0", _absolute(dtype), TOTAL, out)
         case "ReduceLogSum":
-            return Formula(kind, "0", "{x}", total, "log({a})")
+            return Formula(kind, "0", "{x}", TOTAL, "log({a})")
         case "ReduceLogSumExp":
-            return Formula(kind, "0", "exp({x} - {m})", total, "log({a}) + {m}")
-    return Formula(kind, "0", "{x}", total, out)
+            return Formula(kind, "0", "exp({x} - {m})", TOTAL, "log({a}) + {m}")
+    return Formula(kind, "0", "{x}", TOTAL, out)
 
 
 def _mean(dtype: ir.DataType) -> str:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, INTEGERS, c_type
-from farcall.backends.c._formula import Formula, formula_of
+from farcall.backends.c._formula import TOTAL, Formula, formula_of
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -33,7 +33,29 @@ _D = ir.DataType
 _LANES = 32  # partial results along a contiguous row: gcc 12 makes no vectors of 16
 _TILE = 64  # results that are computed together if the row is kept
 
+_SHORT = 64  # elements of a row whose sum needs no array of lanes
+
 _COST = 4  # of an element
+
+# Its lanes stay in registers: gcc 12 keeps an array of them in memory, most of a short row's time.
+_SUM = """\
+typedef float farcall_floats_of_sum __attribute__((vector_size(16), aligned(1), may_alias));
+typedef double farcall_lanes_of_sum __attribute__((vector_size(32)));
+static inline farcall_lanes_of_sum farcall_part_of_sum(const float* x) {
+  return __builtin_convertvector(*(const farcall_floats_of_sum*)x, farcall_lanes_of_sum);
+}
+static inline double farcall_sum_of_row(const float* x, int64_t n) {
+  farcall_lanes_of_sum a = {0}, b = {0}, c = {0}, d = {0};
+  for (; n >= 16; n -= 16, x += 16) {
+    a += farcall_part_of_sum(x), b += farcall_part_of_sum(x + 4);
+    c += farcall_part_of_sum(x + 8), d += farcall_part_of_sum(x + 12);
+  }
+  for (; n >= 4; n -= 4, x += 4) a += farcall_part_of_sum(x);
+  double rest = 0;
+  for (; n > 0; --n, ++x) rest += *x;
+  a = (a + b) + (c + d);
+  return (a[0] + a[1]) + (a[2] + a[3]) + rest;
+}"""
 
 _NAMES = (
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1",
@@ -94,6 +116,7 @@ class _Reduction:
         self.formula = formula
         self.kernel = Kernel()
         self.out_type = c_type(out.dtype)
+        self.adds_floats = source.dtype == _D.FLOAT and (formula.element, formula.combine) == ("{x}", TOTAL)
         self.lengths, self.reduced = _runs(dims(source), set(axes))
         self.p, self.q = self.kernel.read(source), self.kernel.write(out)
         self.strides = [product(self.lengths[i + 1 :]) for i in range(len(self.lengths))]
@@ -108,10 +131,12 @@ class _Reduction:
                 stack.enter_context(
                     self._parallel(axis) if first else self.kernel.loop(f"i{axis}", self.lengths[axis])
                 )
-            if last < 0 or self.reduced[last]:
-                self._row()
-            else:
+            if last >= 0 and not self.reduced[last]:
                 self._columns(last)
+            elif self.adds_floats and last >= 0 and _is_short(self.lengths[last]):
+                self._sum()
+            else:
+                self._row()
         return self.kernel.step()
 
     def _parallel(self, axis: int, step: int = 1) -> AbstractContextManager[None]:
@@ -151,6 +176,16 @@ class _Reduction:
         result = self.formula.finish.format(a=accumulator, n=f"(int64_t){self.count}", m="m")
         self.kernel.line(f"{self.q}[{target}] = ({self.out_type})({result});")
 
+    def _sum(self) -> None:
+        """Add up the innermost axis."""
+        self.kernel.file_scope(_SUM)
+        self.kernel.line("double total = 0;")
+        with ExitStack() as stack:
+            self._middle(stack)
+            row = f"{self.p} + {self._in_offset()}, {self.kernel.dim(self.lengths[-1])}"
+            self.kernel.line(f"total += farcall_sum_of_row({row});")
+        self._finish("total", self._out_offset())
+
     def _row(self) -> None:
         """Reduce the innermost axis with partial results in lanes, so that the compiler can use vectors."""
         kernel, formula = self.kernel, self.formula
@@ -167,10 +202,12 @@ class _Reduction:
                 kernel.loop("t", str(_LANES)),
             ):
                 self._take("lanes[t]", "at + j + t")
-            with kernel.block(f"for (; j < {length}; ++j)"):
-                self._take("lanes[0]", "at + j")
-        with kernel.loop("t", str(_LANES), start=1):
-            kernel.line(f"lanes[0] = {formula.combine.format(a='lanes[0]', b='lanes[t]')};")
+            fixed = self.lengths and isinstance(self.lengths[-1], int)
+            with kernel.loop("t", str(int(self.lengths[-1]) % _LANES) if fixed else f"{length} - j"):
+                self._take("lanes[t]", "at + j + t")
+        for half in (_LANES >> bits for bits in range(1, _LANES.bit_length())):
+            with kernel.loop("t", str(half)):
+                kernel.line(f"lanes[t] = {formula.combine.format(a='lanes[t]', b=f'lanes[t + {half}]')};")
         self._finish("lanes[0]", self._out_offset())
 
     def _columns(self, last: int) -> None:
@@ -222,6 +259,10 @@ class _LogSumExp(_Reduction):
             if reduced:
                 stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(self.lengths[axis])))
         return f"{self._in_offset()} + i{len(self.lengths) - 1}" if self.lengths else "0"
+
+
+def _is_short(length: Dim) -> bool:
+    return isinstance(length, int) and length <= _SHORT
 
 
 def _runs(shape: Sequence[Dim], axes: set[int]) -> tuple[list[Dim], list[bool]]:

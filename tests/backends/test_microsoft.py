@@ -272,6 +272,20 @@ def test_attention() -> None:
     check(cases, 1e-5)
 
 
+def test_lengths_of_rows_whose_count_has_a_name_of_its_own() -> None:
+    """onnxruntime's optimizer makes them of a mask, whose sizes have other names than those of the ids."""
+    x, weight, lengths = floats(2, 3, 4), floats(4, 12, seed=1), np.int32([2, 3])
+    case = Case("Attention", [x, weight, floats(12, seed=2), lengths], {"num_heads": 2}, [1, 2])
+    model = case.model([x])
+    for info, name in zip(model.graph.input, ("batch", "masks"), strict=True):
+        info.type.tensor_type.shape.dim[0].dim_param = name
+    (expected,) = ort.InferenceSession(model.SerializeToString()).run(None, case.feeds())
+    main = fc.partition(model, backends=["c"]).build().load()["main"]
+    np.testing.assert_allclose(main(x, lengths), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"equal sizes, or a 1, fit"):
+        main(x, np.int32([2, 3, 1]))
+
+
 def test_groups_of_queries() -> None:
     """A first prompt, a row after others, and packed rows; rotated, in a window, with a soft cap."""
     batch, length, past, heads, each = 2, 5, 3, 2, 16

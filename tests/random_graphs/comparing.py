@@ -327,7 +327,9 @@ def _compare(cases: Sequence[Case], plan: Plan | None, report: Report) -> None:
                 refuses = isinstance(error, ValueError | IndexError | MemoryError)
                 wrong = None if other.refused and refuses else f"{type(error).__name__}: {error}"
             edge = edge or not all(array.size for array in other.inputs.values())
-            if wrong and edge and _STRETCHED.search(wrong):
+            if wrong and _SQUEEZED.search(wrong):
+                report.refused["a call in which a Squeeze without axes would give another rank"] += 1
+            elif wrong and edge and _STRETCHED.search(wrong):
                 report.refused["a call with a dim of 1 (or 0) that is another number elsewhere"] += 1
             elif wrong:
                 shapes = ", ".join(str(array.shape) for array in other.inputs.values())

@@ -7,6 +7,7 @@ onnxruntime does it on a CPU.
 from __future__ import annotations
 
 from farcall.graph._microsoft_calls import Call, UnknownError, defines, ints
+from farcall.graph.dims import is_identifier
 
 _AXES_SINCE = 13  # the opset that made axes and lengths inputs of Unsqueeze and Split
 _NUMBERS = ints(zero=0, one=1, two=2, three=3, at0=(0,), at1=(1,), at2=(2,), at12=(1, 2), last=(-1,))
@@ -85,8 +86,7 @@ def _kept(call: Call, mask: int) -> str:
     rank = call.rank(mask)
     whole = f"mask = Cast <to: int = 7> (i{mask})\n"
     if rank == 1:
-        batch, given = call.value(0).shape, call.value(mask).shape
-        if batch is None or given is None or batch[0] != given[0]:
+        if not _is_one_of_each_row(call, mask):
             raise UnknownError  # starts and ends of columns
         return f"""{whole}ends = Unsqueeze(mask, at1)
             within = Less(columns, ends)
@@ -95,6 +95,15 @@ def _kept(call: Call, mask: int) -> str:
     if rank not in (2, 3):
         raise UnknownError
     return f"{whole}given = Greater(mask, zero)\nkept = Unsqueeze(given, {'at12' if rank == 2 else 'at1'})\n"
+
+
+def _is_one_of_each_row(call: Call, mask: int) -> bool:
+    """Whether a mask has a number for each row; one with a name of its own does, or no call fits."""
+    batch, given = call.value(0).shape, call.value(mask).shape
+    if batch is None or given is None:
+        return False
+    length = given[0]
+    return bool(batch[0] == length or (not isinstance(length, int) and is_identifier(length.value or "")))
 
 
 _MIXED = "weights = Softmax <axis: int = -1> (masked)\nmixed = MatMul(weights, v)\n" + _rows("o0", "mixed")

@@ -154,6 +154,20 @@ def test_rows_a_page_apart_are_packed() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_short_rows_times_a_few_columns(dtype: type) -> None:
+    """Padded rows of the result overlap the next ones, except the last; starts differ by row or column."""
+    cases = []
+    for m, k, n in [(16, 1, 1), (37, 64, 3), (21, 5, 4), (33, 30, 7), (40, 3, 8), (37, 64, 12), (19, 2, 15)]:
+        a, b = (np.arange(x * y).reshape(x, y).astype(dtype) % 11 for x, y in ((m, k), (k, n)))
+        cases.append(Case("MatMul", [np.stack([a, a + 1]), b]))
+        c = np.arange(m * n).reshape(m, n).astype(dtype) % 5
+        starts = [c, c[:, :1].copy(), c[0]] if n in (3, 12) else []
+        cases += [Case("Gemm", [a, b.T.copy(), start], {"transB": 1}) for start in starts]
+        cases += [Case("Gemm", [a, b, start]) for start in starts]
+    check(cases, native_flags())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_many_rows_of_a_transposed_operand_are_packed(dtype: type) -> None:
     """More rows than are packed at once, of more of K."""
     a, b = normal(270, 200).astype(dtype), normal(270, 100, seed=1).astype(dtype)

@@ -14,6 +14,7 @@ from farcall.backends.c._dots_text import END, dots_kernels
 from farcall.backends.c._gemm_text import with_numbers
 from farcall.backends.c._panels_text import panels_kernels
 from farcall.backends.c._sums_text import sums_kernels
+from farcall.backends.c._tall_text import LONGEST, tall_kernels
 
 FLAT = 2  # steps of K that are too few for tiles
 _MANY = 16  # rows of A that make copies of columns pay
@@ -32,13 +33,19 @@ def thin_kernels(kind: str, itemsize: int, layout: Layout) -> Sequence[Kernels]:
     if layout is Layout.PANELS:
         return [panels_kernels(kind, itemsize)]
     sums = [sums_kernels(kind, itemsize)] if layout is Layout.PLAIN else []
-    return [dots_kernels(kind, itemsize), *sums]
+    return [dots_kernels(kind, itemsize), tall_kernels(kind, itemsize), *sums]
 
 
 def thin_calls(kind: str, itemsize: int, layout: Layout) -> str:
     """C source of ``farcall_LAYOUT_KIND`` and of those for parts, which choose how a product is computed."""
     text = _WAYS[layout] + _CALLS
-    for name, value in {"LAYOUT": layout.value, "END": END, "MANY": _MANY, "FLAT": FLAT}.items():
+    for name, value in {
+        "LAYOUT": layout.value,
+        "END": END,
+        "MANY": _MANY,
+        "FLAT": FLAT,
+        "LONGEST": LONGEST,
+    }.items():
         text = text.replace(f"@{name}", str(value))
     return with_numbers(text, kind, itemsize)
 
@@ -47,6 +54,13 @@ _DOTS = """\
 HIDDEN void farcall_dots_KIND(int64_t rows, int64_t columns, int64_t k, const KIND* p, int64_t p_row,
     const KIND* q, int64_t q_row, int64_t q_step, KIND* c, int64_t c_row, int64_t c_column,
     const KIND* start, int64_t start_row, int64_t start_column);
+HIDDEN void farcall_tall_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, const KIND* b,
+    int64_t b_row, int64_t b_column, KIND* c, int64_t c_row, const KIND* start, int64_t start_row,
+    int64_t start_column);
+/* Few columns of short rows; for up to four columns, longer rows are better read by vectors. */
+static inline int farcall_@LAYOUT_tall_pays_KIND(int64_t m, int64_t n, int64_t k) {
+  return m >= @MANY && n < PANEL && k <= (n <= 4 ? @LONGEST / 2 : @LONGEST);
+}
 static inline int farcall_@LAYOUT_dots_pay_KIND(int64_t n, int64_t k) {
   return (n + 3) / 4 * (k + @END) < 4 * k;
 }
@@ -77,6 +91,7 @@ HIDDEN void farcall_few_columns_KIND{_SUMS_HEAD}\
 HIDDEN void farcall_flat_KIND{_SUMS_HEAD}\
 {_WAY}\
   if (is_plain && n < PANEL) {{
+    if (a_column == 1 && farcall_@LAYOUT_tall_pays_KIND(m, n, k)) return 5;
     if (a_column == 1 && (few || m >= @MANY) && farcall_@LAYOUT_dots_pay_KIND(n, k)) return 1;
     if (a_row == 1 && !few) return 2;
   }}
@@ -86,12 +101,15 @@ HIDDEN void farcall_flat_KIND{_SUMS_HEAD}\
   (void)b_panel;
   if (way == 1)
     farcall_dots_KIND(m, n, k, a, a_row, b, 1, b_row, c, c_row, 1, start, start_row, start_column);
+  else if (way == 5)
+    farcall_tall_KIND(m, n, k, a, a_row, b, b_row, 1, c, c_row, start, start_row, start_column);
   else
     (way == 2 ? farcall_few_columns_KIND : way == 3 ? farcall_few_rows_KIND : farcall_flat_KIND)(
         m, n, k, a, a_row, a_column, b, b_row, c, c_row, start, start_row, start_column);
 }}
 """,
     Layout.TURNED: f"""{_DOTS}{_WAY}\
+  if (is_plain && a_column == 1 && farcall_@LAYOUT_tall_pays_KIND(m, n, k)) return 5;
   if (few || (is_plain && farcall_@LAYOUT_dots_pay_KIND(m, k))) return 2;
   return is_plain && a_column == 1 && n < PANEL && farcall_@LAYOUT_dots_pay_KIND(n, k);
 }}
@@ -100,6 +118,8 @@ HIDDEN void farcall_flat_KIND{_SUMS_HEAD}\
   (void)b_row;
   if (way == 1)
     farcall_dots_KIND(m, n, k, a, a_row, b, b_column, 1, c, c_row, 1, start, start_row, start_column);
+  else if (way == 5)
+    farcall_tall_KIND(m, n, k, a, a_row, b, 1, b_column, c, c_row, start, start_row, start_column);
   else
     farcall_dots_KIND(n, m, k, b, b_column, a, a_row, a_column, c, 1, c_row, start, start_column, start_row);
 }}

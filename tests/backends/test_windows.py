@@ -10,6 +10,7 @@ import pytest
 
 import farcall as fc
 from farcall.backends.c._depthwise_text import tile_rows
+from farcall.backends.c._gemm_text import gemm_kernels
 from farcall.errors import UnsupportedOperatorError
 
 from ..parsed import parsed
@@ -85,6 +86,19 @@ def test_products_by_packed_rows_of_all_widths() -> None:
         )
     check(cases, flags=("-O3", *NATIVE))
     check(cases)
+
+
+def test_products_by_packed_rows_of_all_heights() -> None:
+    """The last tile is 4, 6, 8 or 12 rows high; what is behind the last row stays as it is."""
+    cases = [
+        Case("Conv", [normal(2, 9, n), normal(m, 9, 1, seed=m), normal(m)], {}, [1, 2], rtol=1e-3, atol=1e-3)
+        for m in (4, 7, 8, 9, 10, 11, 12, 14, 16, 17, 32, 100)
+        for n in (40, 64)
+    ]
+    check(cases, flags=("-O3", *NATIVE))
+    check(cases)
+    text = gemm_kernels("float", 4).text
+    assert all(f"farcall_tile{rows}x2_float(" in text for rows in (4, 6, 8, 12))
 
 
 def test_a_window_that_is_the_image() -> None:

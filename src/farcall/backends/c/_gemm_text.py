@@ -25,6 +25,9 @@ COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 PANEL_BYTES = 64
 GROUP = 6  # rows of A
+_SHORT = (
+    4  # likewise: of the last tile, which is a part of a group; with AVX-512, perhaps 8 rows of two groups
+)
 _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 ROOM = 2 * BAND * _DEPTH  # elements of rows of A that are packed in memory that a kernel has for them
@@ -44,7 +47,10 @@ def panel_width(itemsize: int) -> int:
 @cache
 def gemm_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with ``farcall_gemm_part_KIND``, which all products of a dtype call."""
-    small, large = ("".join(_tile(rows, vectors) for vectors in (1, 2)) for rows in (GROUP, 2 * GROUP))
+    small, large = (
+        "".join(_tile(rows, vectors) for rows in heights for vectors in (1, 2))
+        for heights in ((_SHORT, GROUP), (2 * _SHORT, 2 * GROUP))
+    )
     text = (
         f"{VECTORS}{small}#if defined(__AVX512F__)\n{large}#endif\n{RIM}{_tiles()}"
         f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER.replace('@TURN', turn_source(itemsize))}"
@@ -221,14 +227,16 @@ def _tiles() -> str:
     )
     narrow, wide = (
         f"""#if defined(__AVX512F__)
-      if (high > GROUP) farcall_tile12x{vectors}_KIND({arguments.format("a_group")});
+      if (high == 2 * GROUP) farcall_tile12x{vectors}_KIND({arguments.format("a_group")});
+      else if (packed && high > GROUP) farcall_tile8x{vectors}_KIND({arguments.format("a_group")});
       else
 #endif
-        farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
+      if (packed && high < GROUP) farcall_tile4x{vectors}_KIND({arguments.format("0")});
+      else farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     )
-    return f"""/* Tiles that are not C's alone go to a rim. Packed rows end with a whole group; other ones
- * end with the last six rows, of which the first ones have been written before. */
+    return f"""/* Tiles that are not C's alone go to a rim. Packed rows end with the lowest tile that holds the rest;
+ * other ones end with the last six rows, of which the first ones have been written before. */
 static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add,
@@ -237,6 +245,8 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
   const int full = columns == farcall_wide_KIND || columns == farcall_lanes_KIND;
   for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row) {{
     high = rows > (packed ? GROUP : farcall_high_KIND - 1) ? farcall_high_KIND : GROUP;
+    if (packed && rows <= {_SHORT}) high = {_SHORT};
+    else if (packed && high > GROUP && rows <= {2 * _SHORT}) high = {2 * _SHORT};
     const int64_t back = packed || rows >= GROUP ? 0 : GROUP - rows;
     const KIND* const from = a - back * a_row;
     const int whole = full && rows >= high;

@@ -25,9 +25,7 @@ COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 PANEL_BYTES = 64
 GROUP = 6  # rows of A
-_SHORT = (
-    4  # likewise: of the last tile, which is a part of a group; with AVX-512, perhaps 8 rows of two groups
-)
+_SHORT = 4  # likewise: of the last tile, a part of a group; with AVX-512, perhaps 8 rows of two groups
 _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 ROOM = 2 * BAND * _DEPTH  # elements of rows of A that are packed in memory that a kernel has for them
@@ -235,7 +233,8 @@ def _tiles() -> str:
       else farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     )
-    return f"""/* Tiles that are not C's alone go to a rim. Packed rows end with the lowest tile that holds the rest;
+    return f"""\
+/* Tiles that are not C's alone go to a rim. Packed rows end with the lowest tile that holds them;
  * other ones end with the last six rows, of which the first ones have been written before. */
 static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,

@@ -145,6 +145,9 @@ def test_symbolic_sizes_and_wrong_indices() -> None:
 
 def test_refusals() -> None:
     x = numbers(3, 4)
+    for op, more in (("GatherElements", []), ("ScatterElements", [x])):
+        case = Case(op, [x, places(3, 4, below=3), *more], {"axis": 2})
+        assert "axis 2 is outside of rank 2" in refusal(case)
     assert "indices for 5 of the 4 elements" in refusal(Case("GatherElements", [x, places(2, 5, below=3)]))
     wrong = Case("ScatterElements", [x, places(3, 4, below=3), x[:2]])
     assert refusal(wrong) == "the dims of the updates are [2, 4] instead of [3, 4]"

@@ -61,6 +61,39 @@ def test_attributes_out_of_range_are_refused(source: str, message: str) -> None:
         load_model(text_model(source))
 
 
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (
+            "y = DequantizeLinear<axis=1>(i, s, z)",
+            r"not: axis 1 is outside of rank 1 \(inputs: `i` \[n\], `s` \[4\],",
+        ),
+        (
+            "y = LayerNormalization<axis=2>(x, x)",
+            r"not: axis 2 is outside of rank 1 \(inputs: `x` \[n\], `x` \[n\]\)",
+        ),
+        (
+            "y = InstanceNormalization(x, x, x)",
+            r"not: an input has another rank than it needs \(inputs: `x` \[n\],",
+        ),
+    ],
+)
+def test_operands_of_another_rank_are_told_with_their_dims(nodes: str, message: str) -> None:
+    model = text_model(f"g (float[n] x, int32[n] i, float[4] s, int32[4] z) => (float[?] y) {{ {nodes} }}")
+    with pytest.raises(ModelError, match=message):
+        load_model(model)
+
+
+def test_a_node_of_a_definition_is_named_after_the_node() -> None:
+    model = text_model(
+        "g (float[1,3,4] q, float[1,0,4] k) => (float[?,?,?] y) "
+        "{ y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, k) }"
+    )
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(ModelError, match="node `MultiHeadAttention_0/MatMul"):
+        load_model(model)
+
+
 def test_attributes_that_a_function_gets_from_its_call_are_checked() -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["" : 22, "mine" : 1]>

@@ -40,6 +40,8 @@ def defined(node: ir.Node, body: onnx.FunctionProto, infer: Infer) -> tuple[list
     graph = function.graph
     for item in list(graph):
         lift_constant(graph, item)
+    for number, item in enumerate(graph):
+        item.name = f"{node.name}/{item.name or f'{item.op_type}_{number}'}"
     given = _give_inputs(graph, node)
     graph.name = f"definition of {node.op_type} `{node.name}`"
     model = ir.Model(graph, ir_version=_IR_VERSION)

@@ -30,8 +30,14 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
 
 
 def positive_axis(axis: int, rank: int) -> int:
-    """The axis that ``axis`` names, which counts from the end if it is negative."""
-    return axis + rank if axis < 0 else axis
+    """The axis that ``axis`` names, which counts from the end if it is negative.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is outside of rank {rank}")
+    return axis % rank
 
 
 # Operators whose result has the shape of their first input.
@@ -356,7 +362,7 @@ def _gemm(op: NodeView) -> list[Dims]:
 @rule("Flatten")
 def _flatten(op: NodeView) -> list[Dims]:
     data = op.shape(0)
-    axis = positive_axis(op.attr("axis", 1), len(data))
+    axis = op.attr("axis", 1)  # up to the rank; a negative one counts from the end
     return [(product(data[:axis]), product(data[axis:]))]
 
 

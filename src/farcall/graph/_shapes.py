@@ -361,8 +361,15 @@ class _Inference:
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             where = f"node `{node.name}` ({node.op_type})"
             raise ModelError(
-                f"{where} has inputs or attributes that the operator has not: {error}"
+                f"{where} has inputs or attributes that the operator has not: {_in_words(error)} (inputs: "
+                f"{', '.join(map(self._told, node.inputs))})"
             ) from error
+
+    def _told(self, value: ir.Value | None) -> str:
+        """An input in messages."""
+        if value is None:
+            return "none"
+        return f"`{value.name}` {_text(self._shapes[value])}" if value in self._shapes else f"`{value.name}`"
 
     def _visit(self, node: ir.Node) -> None:
         """Find the dims, dtypes and data of a node's outputs; if they are constants, remove the node."""
@@ -671,6 +678,12 @@ def _names(graph: ir.Graph, given: Mapping[ir.Value, Data]) -> tuple[str, ...]:
     """The symbols that the inputs of a body show, or that their elements are."""
     items = [item for data in given.values() for item in data.ravel().tolist()]
     return symbols(*(dim for value in graph.inputs for dim in try_dims(value) or ()), *items)
+
+
+def _in_words(error: Exception) -> str:
+    """What a rule stumbled on: a text of its own, or what Python says of a list of dims that is too short."""
+    is_about_lists = isinstance(error, LookupError) or "to unpack" in str(error)
+    return "an input has another rank than it needs" if is_about_lists else str(error)
 
 
 def _own_type(value: ir.Value) -> Found:

@@ -85,8 +85,9 @@ def _check_elements(node: ir.Node) -> None:
         raise Unsupported("a scalar has no axis")
     if len(data) != len(indices):
         raise Unsupported(f"ranks {len(data)} and {len(indices)}")
+    along = _axis(node)
     for axis, (size, reach) in enumerate(zip(data, indices, strict=True)):
-        if isinstance(size, int) and isinstance(reach, int) and reach > size and axis != _axis(node):
+        if isinstance(size, int) and isinstance(reach, int) and reach > size and axis != along:
             raise Unsupported(f"indices for {reach} of the {size} elements of axis {axis}")
 
 

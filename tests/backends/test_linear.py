@@ -153,6 +153,15 @@ def test_rows_a_page_apart_are_packed() -> None:
         check([Case("MatMul", [a, b], constants=constants, rtol=1e-3, atol=1e-3)], native_flags())
 
 
+def test_a_few_rows_of_few_and_many_steps() -> None:
+    """Pairs of rows read eight rows of the matrix at once, fewer rows of it are one sum."""
+    sizes = itertools.product((1, 2, 3), (1, 7, 8, 17), (5, 40))
+    operands = [(normal(m, k), normal(k, n, seed=1)) for m, k, n in sizes]
+    cases = [Case("MatMul", list(pair), rtol=1e-4, atol=1e-4) for pair in operands]
+    starts = [Case("Gemm", [a, b, normal(b.shape[1])], rtol=1e-4, atol=1e-4) for a, b in operands[::3]]
+    check([*cases, *starts], native_flags())
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_many_short_rows_times_a_few_columns(dtype: type) -> None:
     """Padded rows of the result overlap the next ones, except the last; starts differ by row or column."""

@@ -10,7 +10,7 @@ from functools import cache
 from farcall.backends.base import Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, VECTORS, with_numbers
 
-_STREAMS = 8  # rows of B that are read together
+STREAMS = 8  # rows of B that are read together
 _SPAN = 4096  # elements of a row of the result that stay in the L1 cache meanwhile
 _PIECE = 512  # likewise, of several rows
 
@@ -18,8 +18,8 @@ _PIECE = 512  # likewise, of several rows
 @cache
 def sums_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with the functions for few rows, few columns, and few steps of K."""
-    text = "".join([INCLUDES, VECTORS, _sums(), _SUMS])
-    for name, value in {"SPAN": _SPAN, "PIECE": _PIECE, "STREAMS": _STREAMS}.items():
+    text = "".join([INCLUDES, VECTORS, _sums(1), _sums(2), _SUMS1, _SUMS])
+    for name, value in {"SPAN": _SPAN, "PIECE": _PIECE, "STREAMS": STREAMS}.items():
         text = text.replace(f"@{name}", str(value))
     names = [f"farcall_{name}_{kind}" for name in ("few_rows", "few_columns", "flat")]
     return Kernels(
@@ -27,33 +27,44 @@ def sums_kernels(kind: str, itemsize: int) -> Kernels:
     )
 
 
-def _sums() -> str:
-    """One row of A times rows of B, which are read in order; each element is summed in the order of K."""
-    steps = range(_STREAMS)
-    factors = "\n".join(f"  const KIND x{u} = a[{u} * a_column];" for u in steps)
-    vectors = " ".join(f"r += x{u} * *(const farcall_u_KIND*)(b + {u} * b_row + j);" for u in steps)
-    scalars = " ".join(f"r += x{u} * b[{u} * b_row + j];" for u in steps)
-    return f"""static void farcall_sums{_STREAMS}_KIND(int64_t n, const KIND* a, int64_t a_column,
-    const KIND* b, int64_t b_row, KIND* c) {{
+def _sums(rows: int) -> str:
+    """Rows of A times rows of B, which are read in order; each element is summed in the order of K."""
+    steps, each = range(STREAMS), range(rows)
+    factors = "\n".join(
+        "  const KIND " + ", ".join(f"x{r}_{u} = a[{r} * a_row + {u} * a_column]" for u in steps) + ";"
+        for r in each
+    )
+
+    def loop(kind: str, head: str, place: str, row: str) -> str:
+        sums = " ".join(f"{kind} r{r} = *({place})(c + {r} * c_row + j);" for r in each)
+        terms = "\n".join(
+            f"    {{ const {kind} y = *({row})(b + {u} * b_row + j); "
+            + " ".join(f"r{r} += x{r}_{u} * y;" for r in each)
+            + " }"
+            for u in steps
+        )
+        stores = " ".join(f"*({place})(c + {r} * c_row + j) = r{r};" for r in each)
+        return f"  {head} {{\n    {sums}\n{terms}\n    {stores}\n  }}\n"
+
+    whole = "for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND)"
+    vectors = loop("farcall_v_KIND", whole, "farcall_u_KIND*", "const farcall_u_KIND*")
+    scalars = loop("KIND", "for (; j < n; ++j)", "KIND*", "const KIND*")
+    return f"""static void farcall_sums{STREAMS}x{rows}_KIND(int64_t n, const KIND* a, int64_t a_row,
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row) {{
 {factors}
   int64_t j = 0;
-  for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND) {{
-    farcall_v_KIND r = *(farcall_u_KIND*)(c + j);
-    {vectors}
-    *(farcall_u_KIND*)(c + j) = r;
-  }}
-  for (; j < n; ++j) {{
-    KIND r = c[j];
-    {scalars}
-    c[j] = r;
-  }}
-}}
-static void farcall_sums1_KIND(int64_t n, KIND x, const KIND* b, KIND* c) {{
+  (void)a_row, (void)c_row;
+{vectors}{scalars}}}
+"""
+
+
+_SUMS1 = """\
+static void farcall_sums1_KIND(int64_t n, KIND x, const KIND* b, KIND* c) {
   int64_t j = 0;
   for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND)
     *(farcall_u_KIND*)(c + j) += x * *(const farcall_u_KIND*)(b + j);
   for (; j < n; ++j) c[j] += x * b[j];
-}}
+}
 """
 
 
@@ -65,12 +76,16 @@ static void farcall_sums_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, in
   for (int64_t i = 0; i < k; i += @STREAMS, a += @STREAMS * a_column, b += @STREAMS * b_row)
     for (int64_t j = 0; j < n; j += span) {
       const int64_t n1 = n - j < span ? n - j : span;
-      for (int64_t r = 0; r < m; ++r) {
+      for (int64_t r = 0, high; r < m; r += high) {
+        const KIND* const from = a + r * a_row;
         KIND* const to = c + r * c_row + j;
-        if (i + @STREAMS <= k) farcall_sums@STREAMS_KIND(n1, a + r * a_row, a_column, b + j, b_row, to);
+        high = i + @STREAMS <= k && r + 2 <= m ? 2 : 1;
+        if (high == 2) farcall_sums@STREAMSx2_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
+        else if (i + @STREAMS <= k)
+          farcall_sums@STREAMSx1_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
         else
           for (int64_t t = 0; t < k - i; ++t)
-            farcall_sums1_KIND(n1, a[r * a_row + t * a_column], b + t * b_row + j, to);
+            farcall_sums1_KIND(n1, from[t * a_column], b + t * b_row + j, to);
       }
     }
 }

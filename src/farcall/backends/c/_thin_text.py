@@ -13,7 +13,7 @@ from farcall.backends.base import Kernels
 from farcall.backends.c._dots_text import END, dots_kernels
 from farcall.backends.c._gemm_text import with_numbers
 from farcall.backends.c._panels_text import panels_kernels
-from farcall.backends.c._sums_text import sums_kernels
+from farcall.backends.c._sums_text import STREAMS, sums_kernels
 from farcall.backends.c._tall_text import LONGEST, tall_kernels
 
 FLAT = 2  # steps of K that are too few for tiles
@@ -45,6 +45,7 @@ def thin_calls(kind: str, itemsize: int, layout: Layout) -> str:
         "MANY": _MANY,
         "FLAT": FLAT,
         "LONGEST": LONGEST,
+        "STREAMS": STREAMS,
     }.items():
         text = text.replace(f"@{name}", str(value))
     return with_numbers(text, kind, itemsize)
@@ -95,7 +96,7 @@ HIDDEN void farcall_flat_KIND{_SUMS_HEAD}\
     if (a_column == 1 && (few || m >= @MANY) && farcall_@LAYOUT_dots_pay_KIND(n, k)) return 1;
     if (a_row == 1 && !few) return 2;
   }}
-  return few ? 3 : k <= @FLAT && is_plain ? 4 : 0;
+  return few && k >= @STREAMS ? 3 : few || (k <= @FLAT && is_plain) ? 4 : 0;
 }}
 {_THIN}\
   (void)b_panel;

@@ -93,6 +93,11 @@ def _ends_the_process(node: onnx.NodeProto, inputs: Operands) -> bool:
     return not _all_have_elements(inputs)
 
 
+@_not_compared("onnxruntime ends its process where heads have no width", "MultiHeadAttention")
+def _has_heads_of_no_width(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return not all(array.shape[-1] for array in inputs[:3])
+
+
 @_not_compared("of no elements, onnxruntime leaves the negative axes as they are", *_REDUCTIONS)
 def _reduces_negative_axes(node: onnx.NodeProto, inputs: Operands) -> bool:
     return not inputs[0].size and any(axis < 0 for axis in _axes(node, inputs))

@@ -151,6 +151,9 @@ IMPUTER = onnx.helper.make_node(
 MASKED = onnx.helper.make_node("Attention", ["q", "k", "v", "m"], ["y"])
 GROUPED = onnx.helper.make_node("Attention", ["q", "k", "v"], ["y"], q_num_heads=4, kv_num_heads=2)
 RECURRENT = onnx.helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4)
+HEADS = onnx.helper.make_node(
+    "MultiHeadAttention", ["q", "k", "v"], ["y"], domain="com.microsoft", num_heads=2
+)
 MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
 
 
@@ -174,6 +177,7 @@ MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
         (GROUPED, [(2, 1, 16), (2, 1, 8), (2, 1, 8)], [(2, 1, 16), (2, 1, 2), (2, 1, 8)]),
         (RECURRENT, [(1, 1, 2), (1, 4, 2), (1, 4, 4)], [(1, 1, 2), (1, 3, 2), (1, 3, 3)]),
         (MATMUL, [(3, 4, 0), (3, 0, 6)], [(3, 4, 0), (6, 0, 6)]),
+        (HEADS, [(2, 0, 4), (2, 3, 4), (2, 3, 4)], [(2, 1, 4), (2, 3, 4), (2, 3, 0)]),
     ],
 )
 def test_what_onnxruntime_is_not_asked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -71,7 +71,7 @@ def _steps(node: ir.Node, epilogue: Epilogue | None) -> Iterator[Step]:
     conv = _of_floats(node, epilogue)
     tiles, ways = _ways(conv)
     choice = choose(_problem(node, epilogue), ways)
-    for step in _steps_by(choice.way, conv, tiles.get(choice.way), node, epilogue):
+    for step in _steps_by(choice.way, conv, tiles, node, epilogue):
         step.choice = choice if len(ways) > 1 else None
         yield step
 
@@ -100,18 +100,19 @@ def _problem(node: ir.Node, epilogue: Epilogue | None) -> str:
 def _steps_by(
     way: str,
     conv: Convolution,
-    tiles: tuple[Winograd, int] | None,
+    tiles: Mapping[str, tuple[Winograd, int]],
     node: ir.Node,
     epilogue: Epilogue | None,
 ) -> Iterator[Step]:
-    if tiles is None:
+    if way not in tiles:
         conv.write(way)
     else:
-        winograd, images = tiles
+        winograd, images = tiles[way]
         if images > 1:
             few = _of_floats(node, epilogue)
             few.when = f"{few.batch} < {images}"
-            few.write()
+            small = next((Winograd(few, other.tile) for other, first in tiles.values() if first == 1), few)
+            small.write()
             yield few.kernel.step()
             conv.when = f"{conv.batch} >= {images}"
         winograd.write()

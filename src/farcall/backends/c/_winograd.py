@@ -11,6 +11,7 @@ An infinity or NaN spreads over the tiles that read it. The backend's option ``w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -75,20 +76,24 @@ class Winograd:
             return []
         images = int(conv.images) if isinstance(conv.images, int) else _MANY
         large, small = (Winograd(conv, tile) for tile in _TILES)
-        is_large = large.cost(images) < _LARGE * small.cost(images)
-        return [(way, way._first(images)) for way in ((large, small) if is_large else (small, large))]
+        if large.cost(images) < _LARGE * small.cost(images):
+            return [(large, large._first(images, small)), (small, small._first(images))]
+        return [(small, small._first(images)), (large, large._first(images))]
 
     @property
     def name(self) -> str:
         """Of the way, for choices."""
         return f"winograd {self.tile.outputs}"
 
-    def _first(self, images: int) -> int | None:
-        """From how many images on, up to ``images``, it is worth it."""
+    def _first(self, images: int, other: Winograd | None = None) -> int | None:
+        """From how many of ``images`` on it is better than windows, and than another size of tiles."""
         counts = range(images if isinstance(self.conv.images, int) else 1, images + 1)
         windows = _GAIN * _cost_of_windows(self.conv)
-        found = next((count for count in counts if self.cost(count) < count * windows), None)
-        return 1 if found == counts.start else found
+        for count in counts:
+            limit = min(count * windows, _LARGE * other.cost(count) if other else math.inf)
+            if self.cost(count) < limit:
+                return 1 if count == counts.start else count
+        return None
 
     def cost(self, images: int) -> float:
         """Of so many images, in multiply-adds."""
@@ -123,10 +128,8 @@ class Winograd:
         made = kernel.scratch(ir.DataType.FLOAT, tile.products * v_step)
         sums = kernel.scratch(ir.DataType.FLOAT, tile.products * m_step)
         window = kernel.scratch(ir.DataType.FLOAT, tile.products * self.wide)
-        line = kernel.scratch(ir.DataType.FLOAT, self._line)
         weights = self._weights()
         kernel.line(f"memset({window}, 0, {tile.products * self.wide} * sizeof *{window});")
-        kernel.line(f"memset({line}, 0, {self._line} * sizeof *{line});")
         rows = kernel.dim(self.total)
         places: list[tuple[str, Dim | str]] = [
             ("g", conv.group),
@@ -138,7 +141,7 @@ class Winograd:
             kernel.line(f"const int64_t r1 = {rows} - r0 < {self.rows} ? {rows} : r0 + {self.rows};")
             kernel.line(f"const int64_t tiles = (r1 - r0) * {self.across};")
             with kernel.loop("c", str(conv.ins)):
-                self._gather(window, line)
+                self._gather(window)
                 kernel.line(
                     f"farcall_winograd{tile.outputs}_in(tiles, {window}, {self.wide}, "
                     f"{made} + c * {PANEL}, {v_step}, {conv.ins * PANEL});"
@@ -155,11 +158,6 @@ class Winograd:
                     f"{window}, {self.wide});"
                 )
                 self._scatter(window)
-
-    @property
-    def _line(self) -> int:
-        """Elements of a row of the input with its padding, as far as tiles read it."""
-        return self.across * self.tile.outputs + 2
 
     def _weights(self) -> Left:
         """The transformed weights of product ``p`` of group ``g``."""
@@ -180,11 +178,14 @@ class Winograd:
             kernel.line(f"const int64_t n = r / {self.down}, y0 = r % {self.down} * {self.tile.outputs};")
             yield
 
-    def _gather(self, window: str, line: str) -> None:
+    def _gather(self, window: str) -> None:
         """Write what tiles read of channel ``c``: elements that have one place in a tile are together."""
         kernel, conv, tile = self.kernel, self.conv, self.tile
         outs, side, across = tile.outputs, tile.inputs, self.across
         top, left = (int(axis.begin) for axis in conv.axes)
+        # The tiles that read only elements of the plane. The others are at its borders.
+        first = -(-left // outs)
+        end = max(first, min(across, (self.width + left - side) // outs + 1))
         image = f"{conv.x} + ((n * {conv.group} + g) * {conv.ins} + c) * {self.height * self.width}"
         with self._each_row():
             kernel.line(f"const float* const plane = {image};")
@@ -195,12 +196,22 @@ class Winograd:
                     kernel.line(f"for (int64_t j = 0; j < {side}; ++j)")
                     kernel.line(f"  memset(to + j * {self.wide}, 0, {across} * sizeof *to);")
                     kernel.line("continue;")
-                kernel.line(f"memcpy({line} + {left}, plane + y * {self.width}, {self.width} * sizeof *to);")
-                for first, end in ((0, outs), (outs, side)):
+                kernel.line(f"const float* const from = plane + y * {self.width};")
+                for low, high in ((0, outs), (outs, side)) if first < end else ():
                     moves = " ".join(
-                        f"to[{j * self.wide} + t] = {line}[t * {outs} + {j}];" for j in range(first, end)
+                        f"to[{j * self.wide} + t] = from[t * {outs} + {j - left}];" for j in range(low, high)
                     )
-                    kernel.line(f"for (int64_t t = 0; t < {across}; ++t) {{ {moves} }}")
+                    kernel.line(f"for (int64_t t = {first}; t < {end}; ++t) {{ {moves} }}")
+                for t in (*range(first), *range(end, across)):
+                    self._gather_at_border(t, left)
+
+    def _gather_at_border(self, t: int, left: int) -> None:
+        """Write what tile ``t`` reads of a row, which has zeros in front of it and behind it."""
+        outs = self.tile.outputs
+        for j in range(self.tile.inputs):
+            at = t * outs + j - left
+            element = f"from[{at}]" if 0 <= at < self.width else "0"
+            self.kernel.line(f"to[{j * self.wide + t}] = {element};")
 
     def _scatter(self, window: str) -> None:
         """Write the outputs of channel ``m``; the last tiles may reach beyond the plane."""
@@ -218,6 +229,11 @@ class Winograd:
                 kernel.line(f"for (int64_t t = 0; t < {whole}; ++t) {{ {moves} }}")
                 for j in range(self.out_width - whole * outs):
                     kernel.line(f"to[{whole * outs + j}] = from[{j * self.wide + whole}];")
+        if conv.epilogue is None:
+            return
+        # In a loop of its own: CPUs wait where a vector is loaded of which parts were stored just before.
+        with self._each_row():
+            kernel.line(f"const int64_t left = {self.out_height} - y0;")
             place = f"{channel} * {self.out_height * self.out_width} + y0 * {self.out_width}"
             conv.finish(place, f"(left < {outs} ? left : {outs}) * {self.out_width}")
 

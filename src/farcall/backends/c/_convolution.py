@@ -369,30 +369,57 @@ class Convolution:
 
     def _fill(self, kind: str, matrix: str, plane: str) -> None:
         """Write row ``(c, k0, k1, ...)`` of the matrix: the elements that the windows read by that tap."""
-        kernel, axes = self.kernel, self.axes
-        last = len(axes) - 1
+        kernel, last = self.kernel, self.axes[-1]
+        is_fixed = last.is_fixed and int(last.out) <= _LONG
+        looped = self.axes[:-1] if is_fixed else self.axes
         with ExitStack() as stack:
             stack.enter_context(kernel.loop("c", str(self.ins)))
-            for i, axis in enumerate(axes):
+            for i, axis in enumerate(looped):
                 stack.enter_context(kernel.loop(f"k{i}", str(axis.taps)))
-            declare_bounds(kernel, axes[last], f"k{last}")
-            kernel.line("lo = lo < o0 ? o0 : lo > o1 ? o1 : lo;\nhi = hi < lo ? lo : hi > o1 ? o1 : hi;")
-            kernel.line(f"{kind}* restrict to = {matrix} + (c * {self.taps} + {tap_number(axes)}) * columns;")
+            if not is_fixed:
+                declare_bounds(kernel, last, f"k{len(looped) - 1}")
+                kernel.line("lo = lo < o0 ? o0 : lo > o1 ? o1 : lo;\nhi = hi < lo ? lo : hi > o1 ? o1 : hi;")
+            row = f"c * {prod(axis.taps for axis in looped)} + {tap_number(looped) if looped else 0}"
+            rows = last.taps if is_fixed else 1
+            kernel.line(f"{kind}* restrict to = {matrix} + ({row}) * {rows} * columns;")
             stack.enter_context(kernel.block("for (int64_t r = r0; r < r1; ++r, to += o1 - o0)"))
-            inside, place = self._source_row()
-            kernel.line(
-                f"if ({inside}) {{ memset(to, 0, (size_t)(o1 - o0) * sizeof *to); continue; }}"
-                if inside
-                else ""
-            )
-            row = f"({place}) * {kernel.dim(axes[last].size)}"
-            kernel.line(f"const {kind}* const from = in + c * {plane} + {row} + shift;")
+            outside, place = self._source_row()
+            source = f"in + c * {plane} + ({place}) * {kernel.dim(last.size)}"
+            if is_fixed:
+                self._fill_fixed(kind, outside, source)
+                return
+            if outside:
+                kernel.line(f"if ({outside}) {{ memset(to, 0, (size_t)(o1 - o0) * sizeof *to); continue; }}")
+            kernel.line(f"const {kind}* const from = {source} + shift;")
             for start, end, value in (
                 ("o0", "lo", "0"),
-                ("lo", "hi", f"from[{_strided('o', axes[last])}]"),
+                ("lo", "hi", f"from[{_strided('o', last)}]"),
                 ("hi", "o1", "0"),
             ):
                 kernel.line(f"for (int64_t o = {start}; o < {end}; ++o) to[o - o0] = {value};")
+
+    def _fill_fixed(self, kind: str, outside: str, source: str) -> None:
+        """Write what the taps of the last axis read of one row of the input, where all sizes are numbers."""
+        kernel, last = self.kernel, self.axes[-1]
+        out = int(last.out)
+        if outside:
+            zeros = " ".join(
+                f"memset({_plus('to', k, 'columns')}, 0, {out} * sizeof *to);" for k in range(last.taps)
+            )
+            kernel.line(f"if ({outside}) {{ {zeros} continue; }}")
+        kernel.line(f"const {kind}* const from = {source};")
+        for k in range(last.taps):
+            lo, hi = last.inside(k)
+            first = lo * last.stride + k * last.dilation - int(last.begin)
+            row = _plus("to", k, "columns")
+            for at, count in ((0, lo), (hi, out - hi)):
+                if count:
+                    kernel.line(f"memset({_plus(row, at)}, 0, {count} * sizeof *to);")
+            if last.stride == 1 and lo < hi:
+                kernel.line(f"memcpy({_plus(row, lo)}, {_plus('from', first)}, {hi - lo} * sizeof *to);")
+            elif lo < hi:
+                element = f"from[{first} + o * {last.stride}]"
+                kernel.line(f"for (int64_t o = 0; o < {hi - lo}; ++o) ({_plus(row, lo)})[o] = {element};")
 
     def _source_row(self) -> tuple[str, str]:
         """C: whether the tap of output row ``r`` is outside the input, and else which input row it reads."""
@@ -432,3 +459,8 @@ def _tiles(block: int, whole: int) -> float:
 
 def _strided(index: str, axis: Axis) -> str:
     return index if axis.stride == 1 else f"{index} * {axis.stride}"
+
+
+def _plus(pointer: str, count: int, of: str = "") -> str:
+    """C: a pointer moved by ``count`` elements, or by so many times ``of``."""
+    return f"{pointer} + {count}{f' * {of}' if of else ''}" if count else pointer

@@ -12,6 +12,8 @@ from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import Unsupported, ints_attr, operand, str_attr
 from farcall.graph.dims import Dim, ceildiv, dims, floordiv, maximum
 
+_FEW_TAPS = 16
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -29,6 +31,19 @@ class Axis:
     def plain(self) -> bool:
         """Whether each output reads only the input element at the same position."""
         return self.taps == 1 and self.stride == 1 and self.begin == 0 and self.end == 0
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all is a number, of few taps: code can be written for each tap."""
+        return self.taps <= _FEW_TAPS and all(
+            isinstance(number, int) for number in (self.size, self.out, self.begin)
+        )
+
+    def inside(self, tap: int) -> tuple[int, int]:
+        """The first and the end of the windows whose tap reads an element, of an axis of fixed sizes."""
+        shift, out = tap * self.dilation - int(self.begin), int(self.out)
+        low, high = (min(max(0, -(at // self.stride)), out) for at in (shift, shift - int(self.size)))
+        return min(low, high), high
 
 
 def axes_of(node: ir.Node, taps: Sequence[Dim]) -> list[Axis]:

@@ -357,7 +357,7 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
         int64_t row = b_row;
         if (b_panel != PANEL && !turned) {
           if (farcall_lanes_KIND == PANEL) b1 = n1 > PANEL ? b0 + b_panel : b0;
-        } else if (turned || n1 < farcall_wide_KIND || rows >= 4 * GROUP) {
+        } else if (turned || (b_row != n1 && rows >= 4 * GROUP) || n1 % farcall_lanes_KIND != 0) {
           if (turned) farcall_turn_KIND(k1, n1, b0, b_column, panels);
           else farcall_copy_KIND(k1, n1, b0, b_row, panels);
           b0 = panels;

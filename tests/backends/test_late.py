@@ -340,3 +340,11 @@ def test_a_squeeze_of_sizes_from_the_data() -> None:
     same_as_reference(main, model(SQUEEZE), feeds)
     with pytest.raises(ValueError, match="dim 1 of its input, t_dim1, which must be 1 with t_dim1=2; pass"):
         main(feeds["x"], np.int64([3, 2, 2]))
+
+
+def test_a_dim_of_the_caller_that_is_1_may_become_any_size() -> None:
+    graph = model("g (float[n, 1] x, int64[2] shape) => (float[] y) { y = Expand (x, shape) }")
+    main = fc.partition(graph, backends=["c"]).build().load()["main"]
+    for rows, wide in ((1, 3), (3, 3), (3, 1)):
+        x = np.arange(rows, dtype=np.float32).reshape(rows, 1)
+        same_as_reference(main, graph, {"x": x, "shape": np.int64([wide, 4])})

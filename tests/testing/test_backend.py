@@ -226,6 +226,17 @@ def test_a_bfloat16_may_be_rounded_to_its_neighbour() -> None:
         single.compare(0, [next_])
 
 
+def test_a_float8_that_is_no_number_is_the_expected_one() -> None:
+    """numpy does not know the NaNs of these types."""
+    (case,) = (one for one in node_cases() if one.name == "test_cast_FLOAT_to_FLOAT8E4M3FN")
+    (wanted,) = case.runs[0][1]
+    assert np.isnan(wanted.astype(np.float32)).any()
+    case.compare(0, [wanted.copy()])
+    other = (wanted.view(np.uint8) ^ np.uint8(1)).view(wanted.dtype)
+    with pytest.raises(AssertionError, match="output 0"):
+        case.compare(0, [other])
+
+
 def test_what_cannot_be_checked() -> None:
     with pytest.raises(AssertionError, match="the backend `neg` takes no case"):
         check_backend(negating.Negating(), operators=["Conv"])

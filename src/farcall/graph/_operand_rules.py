@@ -201,7 +201,9 @@ def _expand(op: NodeView) -> Sequence[PartialDims]:
     given, shape = op.shape(0), computed(op, 1)
     if shape is None:
         rank = max(len(given), _length(op, 1))
-        return [(None,) * (rank - len(given)) + tuple(None if dim == 1 else dim for dim in given)]
+        # A symbol may be 1, which becomes any number.
+        kept = (dim if isinstance(dim, int) and dim != 1 else None for dim in given)
+        return [(None,) * (rank - len(given)) + tuple(kept)]
     return [op.broadcast(given, tuple(shape.tolist()))]
 
 

@@ -631,6 +631,11 @@ def test_each_constraint_names_the_node_and_what_it_needs() -> None:
         )
     ).items()
     assert pair[1].told(*pair[0]) == "node `Reshape_0` (Reshape): n must be a multiple of 5"
+    heads = "g (float[n,5,3,4] q, float[n,2,5,4] k) => (float[?,?,?,?] y) { y = Attention (q, k, k) }"
+    with pytest.raises(
+        ModelError, match=r"\(Attention\): its 5 heads of queries must be a multiple of its 2 heads"
+    ):
+        load_model(text_model(heads, opset=23))
 
 
 def test_a_squeeze_without_axes_leaves_out_a_name_that_a_later_node_makes_1() -> None:

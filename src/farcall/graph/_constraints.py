@@ -80,8 +80,9 @@ class Equalities:
         if same(a, b):
             return a if isinstance(a, int) else b
         if isinstance(a, int) and isinstance(b, int):
-            told = self._resolved(need).told(a, b) if need.text else f"{need.where}: expected equal dims"
-            raise ModelError(f"{told}, got {a} and {b}")
+            if need.text:
+                raise ModelError(self._resolved(need).told(a, b))
+            raise ModelError(f"{need.where}: expected equal dims, got {a} and {b}")
         if isinstance(a, int) or (self._is_free(b) and not self._is_free(a)):
             a, b = b, a
         if self._is_free(a) and (isinstance(b, int) or self._is_free(b)):

@@ -320,6 +320,7 @@ def _attention(op: NodeView) -> list[Dims]:
     if len(q) == len(k) == 4:
         op.equate(v[1], k[1])
         op.equate(k[-1], q[-1])
+        whole_quotient(op, q[1], k[1], "its {} heads of queries must be a multiple of its {} heads of keys")
     elif len(q) == len(k) == 3:
         op.equate(k[-1] * op.attr("q_num_heads", 1), q[-1] * op.attr("kv_num_heads", 1))
     if op.has(3):  # the definition pads a mask to the number of keys, and would cut a longer one
@@ -401,13 +402,13 @@ def _size(op: NodeView) -> list[Dims]:
     return [()]
 
 
-def whole_quotient(op: NodeView, size: Dim, by: Dim) -> Dim:
+def whole_quotient(op: NodeView, size: Dim, by: Dim, text: str = "{} must be a multiple of {}") -> Dim:
     """``size // by``, where nothing may be left."""
     if by == 0:
         return 0
     parts = floordiv(size, by)
     if not same(parts * by, size):  # divisibility is not proven, and floor would hide a remainder
-        op.equate(parts * by, size, "{} must be a multiple of {}", size, by)
+        op.equate(parts * by, size, text, size, by)
     return parts
 
 

@@ -19,6 +19,7 @@ UNITS = 1 << 18  # what is worth a thread's time: some 10 microseconds
 HELPER = f"""static int farcall_parallel(int64_t count, double cost, int64_t scratch,
     int (*body)(void* context, int64_t begin, int64_t end, void* scratch), void* context) {{
   const struct FarcallRuntime* runtime = __farcall_runtime;
+  if (count <= 0) return 0;
   const int64_t grain = cost < {UNITS} ? (int64_t)({UNITS} / (cost < 1 ? 1 : cost)) : 1;
   if (count <= grain || !runtime ||
       runtime->struct_size < offsetof(struct FarcallRuntime, parallel) + sizeof runtime->parallel ||

@@ -36,17 +36,24 @@ static inline float farcall_expf(float x) {
   return p * farcall_scale(half) * farcall_scale(k - half);
 }"""
 
-# x + x^3 P(x^2) for |x| < 0.65, else by exp.
+# -m / (m + 2), where m = exp(-2|x|) - 1 = 2^n (exp(r) - 1) + (2^n - 1), without cancellation near zero. Of a
+# positive exponent, m + 2 would be rounded by more. From 10 on, the result is 1.
 _TANH = """static inline float farcall_tanhf(float x) {
-  const float t = fabsf(x), z = x * x;
-  float p = -0.0055286246f;
-  p = p * z + 0.020483306f;
-  p = p * z - 0.053692963f;
-  p = p * z + 0.13330899f;
-  p = p * z - 0.33333263f;
-  const float small = x + x * z * p;
-  const float large = 1.0f - 2.0f / (farcall_expf(t + t) + 1.0f);
-  return copysignf(t < 0.65f ? small : large, x);
+  float t = fabsf(x);
+  t = t > 10.0f ? 10.0f : t;
+  const float shifted = t * -2.88539008f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const float r = t * -2.0f - n * 0.693147182f;
+  float p = 0.00138824887f;
+  p = p * r + 0.00836669188f;
+  p = p * r + 0.0416672044f;
+  p = p * r + 0.16666542f;
+  p = p * r + 0.49999997f;
+  p = p * (r * r) + r;
+  uint32_t bits;
+  memcpy(&bits, &shifted, sizeof bits);
+  const float power = farcall_scale((int32_t)(bits - 0x4b400000u));
+  return copysignf((p * power + (power - 1.0f)) / (p * power + (power + 1.0f)), x);
 }"""
 
 # x P(x^2) for |x| < 1, else 1 - exp(Q(|x|)), where Q fits log(erfc) up to 4; beyond 4 the result is 1.

@@ -33,7 +33,7 @@ PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((
 
 
 # Half a minute and more each.
-LONG = ("backends", "commands", "devices", "fastrpc", "launchers", "pytorch", "torch_compile")
+LONG = ("README", "backends", "commands", "devices", "fastrpc", "launchers", "pytorch", "torch_compile")
 
 
 def marked(page: Path) -> object:

@@ -23,6 +23,7 @@ from .test_docs import DOCS, PROJECT
 from .test_house import public_modules
 from .tree import ROOT
 
+pytestmark = pytest.mark.long  # builds the site
 DOCUMENTATION = PROJECT["urls"]["Documentation"]
 SOURCE = PROJECT["urls"]["Source"]
 

@@ -448,6 +448,7 @@ def test_classifiers_with_maps_give_their_probabilities(flowers: tuple[np.ndarra
     np.testing.assert_allclose(scores, learned.predict_proba(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_pipelines_with_functions_of_another_opset_and_with_texts() -> None:
     from skl2onnx import to_onnx
     from sklearn.impute import KNNImputer

@@ -72,6 +72,7 @@ def test_depthwise_conv_at_the_flags_of_builds() -> None:
     check(cases, flags=("-O3", *NATIVE))
 
 
+@pytest.mark.long
 def test_products_by_packed_rows_of_all_widths() -> None:
     """Up to 4 columns behind the last vector have vectors of rows; an infinity or NaN stays in its column."""
     cases = []

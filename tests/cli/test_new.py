@@ -38,6 +38,7 @@ def installed(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "kind", ["module", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind != "module")]
 )
+@pytest.mark.long
 def test_the_tests_of_a_new_package_pass(tmp_path: Path, cli: Cli, kind: str) -> None:
     folder = tmp_path / "made"
     listed = cli("new", "backend", "acme_npu", "--kind", kind, "--output", str(folder))

@@ -86,6 +86,7 @@ def test_cpp_by_gcc(tmp_path: Path, standard: str) -> None:
 
 
 @with_gcc
+@pytest.mark.long
 def test_every_header_by_itself(tmp_path: Path) -> None:
     """In either order of inclusion."""
     headers = sorted(path.name for path in (Path(include_dir()) / "farcall" / "cpp").glob("*.hpp"))

@@ -12,6 +12,7 @@ from farcall.cpp._cuda import find_nvcc
 from ..programs import run_guide
 
 
+@pytest.mark.long
 def test_the_guide_runs(tmp_path: Path) -> None:
     run_guide("kernels.md", tmp_path)
 

@@ -29,6 +29,7 @@ for options in ({"target": "riscv64"}, {"target": "x86_64", "sources": ["f.c"]})
 """
 
 
+@pytest.mark.long
 def test_a_machine_without_a_compiler_launches_a_server(tmp_path: Path, run_folder: Path) -> None:
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("needs the package ziglang, to make the wheel")

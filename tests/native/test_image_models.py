@@ -190,6 +190,7 @@ def test_an_image_for_a_newer_cpu_is_refused(session: Session, machine: Machine,
         session.get_function("tvm.rpc.server.load_module")("newer.so")
 
 
+@pytest.mark.long
 def test_what_the_loader_would_refuse_is_refused_when_it_is_built(tmp_path: Path) -> None:
     opens = '#include <stdio.h>\nFARCALL_KERNEL(f) { return fopen("x", "r") != 0; }\n'
     with pytest.raises(ToolchainError, match="imports fopen, which the server there does not export"):

@@ -14,6 +14,7 @@ from .native import core_without_python
 COMPILER = next((c for c in (os.environ.get("CC", ""), "gcc", "clang") if c and shutil.which(c)), None)
 
 
+@pytest.mark.long
 def test_no_races(tmp_path: Path) -> None:
     if COMPILER is None:
         pytest.skip("needs gcc or clang")

@@ -141,8 +141,15 @@ class _Search:
 
     def inputs(self, want: Operator, orders: Iterable[_Inputs], attempt: _Attempt) -> Iterator[_Attempt]:
         """The ways in which the inputs of a node, in one of the orders, are the operands of ``want``."""
+        free = want.free
+        if free is not None and not attempt.values.keys().isdisjoint(free):
+            free = None  # a name that stands for a value already
         for inputs in orders:
-            yield from self._operands(want.operands, inputs, attempt)
+            if free is None or len(inputs) != len(free) or None in inputs:
+                yield from self._operands(want.operands, inputs, attempt)
+            else:  # the same, without a step for each operand
+                bound = {name: value for name, value in zip(free, inputs, strict=True) if name != "_"}
+                yield _Attempt(attempt.nodes, {**attempt.values, **bound})
 
     def _paths(self, want: Operator, node: ir.Node) -> Iterator[list[ir.Node]]:
         """The chains that end in ``node``, longer ones first: paths in a tree, from its leaves upward.

@@ -51,6 +51,14 @@ class Operator:
         return all(one == Operand("_") for one in self.operands[1:])
 
     @cached_property
+    def free(self) -> tuple[str, ...] | None:
+        """The names of the operands, if these match any values that are given; None if one asks for more."""
+        names = [one.name for one in self.operands if isinstance(one, Operand) and one == Operand(one.name)]
+        named = [name for name in names if name != "_"]
+        is_free = len(names) == len(self.operands) and len(set(named)) == len(named)
+        return tuple(names) if is_free else None
+
+    @cached_property
     def demanding(self) -> tuple[tuple[int, Operator | Number], ...]:
         """The operands that few values match, operators that must be there and numbers, with their places."""
         return tuple(

@@ -12,7 +12,7 @@ from farcall._blame import blame
 from farcall.errors import BackendError, UsageError
 from farcall.graph._control import is_control
 from farcall.graph._objects import OBJECTS, objects
-from farcall.graph._pattern import Pattern
+from farcall.graph._pattern import Pattern, kind_of
 from farcall.graph._pattern_text import Operator
 from farcall.graph._region import Match, Region
 from farcall.graph.dims import LATE, UnknownShapeError, dtype_name, is_identifier, late
@@ -143,8 +143,7 @@ class _Annotator:
         self._by_kind: dict[tuple[str, str], list[ir.Node]] = {}
         self._place = {node: place for place, node in enumerate(nodes)}
         for node in nodes:
-            domain = "" if node.domain == "ai.onnx" else node.domain
-            self._by_kind.setdefault((domain, node.op_type), []).append(node)
+            self._by_kind.setdefault(kind_of(node), []).append(node)
         facts = nodes[0].graph.meta if nodes and nodes[0].graph is not None else {}
         self._has_late = bool(facts.get(LATE))  # dims that are known only when the model runs
         self._has_objects = facts.get(OBJECTS) is not False

@@ -437,7 +437,7 @@ def _without_maps(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 def _check_maps(proto: onnx.ModelProto, name: str) -> None:
     """Refuse scikit-learn's lists of maps, which are no tensors, before the reader fails at their type."""
-    for node in (node for node in proto.graph.node if node.op_type == "ZipMap" and _makes_maps(node)):
+    for node in filter(_makes_maps, proto.graph.node):
         raise ModelError(
             f"{name}: node `{node.name or node.output[0]}` (ZipMap) makes a list of maps, no tensor; "
             "convert the model with options={'zipmap': False} (skl2onnx) to get a tensor of probabilities"

@@ -78,7 +78,7 @@ class Pattern:
     def match(self, node: ir.Node) -> Match | None:
         """The match whose outermost operator is ``node``, or None. ``check`` is not called."""
         for root in self.roots:
-            found = self.match_root(root, node) if _kind(node) in root.kinds else None
+            found = self.match_root(root, node) if kind_of(node) in root.kinds else None
             if found is not None:
                 return found
         return None
@@ -246,13 +246,14 @@ def _bound(want: Operand | Number, value: ir.Value | None, attempt: _Attempt) ->
     return attempt if attempt.values[want.name] is value else None
 
 
-def _kind(node: ir.Node) -> tuple[str, str]:
+def kind_of(node: ir.Node) -> tuple[str, str]:
+    """The domain, empty for ONNX's own, and the operator of a node."""
     domain = node.domain
     return ("" if domain == "ai.onnx" else domain, node.op_type)
 
 
 def _is_a(want: Operator, node: ir.Node) -> bool:
-    return _kind(node) in want.kinds and _has_attributes(want, node)
+    return kind_of(node) in want.kinds and _has_attributes(want, node)
 
 
 def _has_attributes(want: Operator, node: ir.Node) -> bool:

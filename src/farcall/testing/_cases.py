@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Arrays = Sequence["np.ndarray[Any, Any]"]
 _STEPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # from 1 to the next one
-# An operand, of another rank, has the dims of another one, or tells them or a part of them.
-_TIED = {"AffineGrid", "ReverseSequence", "ScatterND"}
+# Operands tell sizes or indices of others, or have their dims: with other sizes, they would be wrong.
+_TIED = {"AffineGrid", "GatherElements", "ReverseSequence", "ScatterND"}
 _LEAST = 1e-6  # absolute tolerance: the reference itself rounds
 
 

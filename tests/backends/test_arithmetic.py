@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import parser
+
+import farcall as fc
 
 from .cases import Case, check, refusal
 
@@ -80,6 +83,23 @@ def test_unary() -> None:
         ):  # infinities meet in the reference's formula
             case.operands = [np.where(np.abs(x) > 80, x.dtype.type(80), x) for x in case.operands]
     check(cases)
+
+
+@pytest.mark.parametrize("backends", [["c"], ["json", "c"]])
+def test_exponential_units_keep_their_digits_near_zero(backends: list[str]) -> None:
+    """exp(x) - 1 has few of them: exp(x) is rounded to 1 first."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[n] x, double[n] d) => (float[n] a, double[n] b, float[n] c, double[n] e, float[n] f) {
+      a = Elu(x) b = Elu(d) c = Selu(x) e = Selu(d) f = Celu(x)
+    }""")
+    main = fc.partition(model, backends=backends).build().load()["main"]
+    d = -np.logspace(-30, 2, 200)
+    x = d.astype(np.float32)
+    scale = 1.67326319217681884765625 * 1.05070102214813232421875
+    for found, given, factor in zip(main(x, d), (x, d, x, d, x), (1, 1, scale, scale, 1), strict=True):
+        true = np.expm1(given.astype(np.float64)) * factor
+        eps = 8 * np.finfo(given.dtype).eps
+        np.testing.assert_allclose(np.from_dlpack(found), true, rtol=eps)
 
 
 @pytest.mark.parametrize("dtype", SIGNED)

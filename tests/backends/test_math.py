@@ -1,4 +1,4 @@
-"""The kit's own exp, tanh and erf against double precision."""
+"""The kit's own exp, exp - 1, tanh and erf against double precision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOP = """void {0}_all(const float* x, float* y, long n) {{
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("math")
     text = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n" + FUNCTIONS + "\n"
-    (folder / "m.c").write_text(text + "".join(LOOP.format(name) for name in ("exp", "tanh", "erf")))
+    (folder / "m.c").write_text(text + "".join(LOOP.format(name) for name in ("exp", "expm1", "tanh", "erf")))
     command = [
         *CC.command,
         "-std=c11",
@@ -51,11 +51,15 @@ def run(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
     return y
 
 
-@pytest.mark.parametrize(("name", "low", "high"), [("exp", -103.5, 88.7), ("tanh", -12, 12), ("erf", -5, 5)])
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("exp", -103.5, 88.7), ("expm1", -103.5, 88.7), ("tanh", -12, 12), ("erf", -5, 5)],
+)
 def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: float) -> None:
     tiny = np.float32(2) ** np.arange(-149, 0, dtype=np.float32)
     x = np.concatenate([np.linspace(low, high, 200_001, dtype=np.float32), tiny, -tiny])
-    true = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf)}[name](x.astype(np.float64))
+    exact = {"exp": np.exp, "expm1": np.expm1, "tanh": np.tanh, "erf": np.vectorize(math.erf)}[name]
+    true = exact(x.astype(np.float64))
     ulp = np.spacing(np.abs(true).astype(np.float32)).astype(np.float64)
     with np.errstate(all="ignore"):
         error = np.abs(run(library, name, x).astype(np.float64) - true) / ulp
@@ -67,9 +71,12 @@ def test_edges(library: ctypes.CDLL) -> None:
     x = np.array([0.0, -0.0, inf, -inf, np.nan, 1e30, -1e30, 88.8, -200], np.float32)
     assert run(library, "exp", x).tolist()[:4] == [1, 1, inf, 0]
     assert run(library, "exp", x).tolist()[5:] == [inf, 0, inf, 0]
+    y = run(library, "expm1", x)
+    assert y[:4].tolist() == [0, 0, inf, -1]
+    assert y[5:].tolist() == [inf, -1, inf, -1]
     for name in ("tanh", "erf"):
         y = run(library, name, x)
         assert y[:4].tolist() == [0, 0, 1, -1]
         assert np.signbit(y[1])
         assert y[5:7].tolist() == [1, -1]
-    assert all(np.isnan(run(library, name, x)[4]) for name in ("exp", "tanh", "erf"))
+    assert all(np.isnan(run(library, name, x)[4]) for name in ("exp", "expm1", "tanh", "erf"))

@@ -38,7 +38,9 @@ class Activation:
     def text(self, x: str, dtype: ir.DataType | None) -> str:
         """The C expression; ``x`` is the name of a variable."""
         one, a, b = (c_literal(value, dtype) for value in (1, self.alpha, self.beta))
-        exp, tanh, fabs, log1p = (scalar.function(dtype, name) for name in ("exp", "tanh", "fabs", "log1p"))
+        exp, expm1, tanh, fabs, log1p = (
+            scalar.function(dtype, name) for name in ("exp", "expm1", "tanh", "fabs", "log1p")
+        )
         line = f"{a} * {x} + {b}"
         return {
             "relu": f"({x} < 0 ? 0 : {x})",
@@ -51,7 +53,7 @@ class Activation:
             "thresholdedrelu": f"({x} < {a} ? 0 : {x})",
             "scaledtanh": f"({a} * {tanh}({b} * {x}))",
             "hardsigmoid": f"({line} < 0 ? 0 : {line} > 1 ? {one} : {line})",
-            "elu": f"({x} < 0 ? {a} * ({exp}({x}) - {one}) : {x})",
+            "elu": f"({x} < 0 ? {a} * {expm1}({x}) : {x})",
         }[self.name]
 
 

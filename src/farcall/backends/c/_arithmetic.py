@@ -176,8 +176,8 @@ def _prelu(node: ir.Node, x: str, slope: str) -> str:
 
 @elementwise("Elu", check=_check_floats)
 def _elu(node: ir.Node, x: str) -> str:
-    exp = scalar.function(_dtype(node), "exp")
-    return f"{x} < 0 ? {_float(node, 'alpha', 1.0)} * ({exp}({x}) - {_one(node)}) : {x}"
+    expm1 = scalar.function(_dtype(node), "expm1")
+    return f"{x} < 0 ? {_float(node, 'alpha', 1.0)} * {expm1}({x}) : {x}"
 
 
 @elementwise("Selu", check=_check_floats)
@@ -186,8 +186,8 @@ def _selu(node: ir.Node, x: str) -> str:
         _float(node, "alpha", 1.67326319217681884765625),
         _float(node, "gamma", 1.05070102214813232421875),
     )
-    exp = scalar.function(_dtype(node), "exp")
-    return f"{gamma} * ({x} <= 0 ? {alpha} * ({exp}({x}) - {_one(node)}) : {x})"
+    expm1 = scalar.function(_dtype(node), "expm1")
+    return f"{gamma} * ({x} <= 0 ? {alpha} * {expm1}({x}) : {x})"
 
 
 @elementwise("Softplus", check=_check_floats)
@@ -240,8 +240,8 @@ def _mish(node: ir.Node, x: str) -> str:
 
 @elementwise("Celu", check=_check_floats)
 def _celu(node: ir.Node, x: str) -> str:
-    exp, alpha = scalar.function(_dtype(node), "exp"), _float(node, "alpha", 1.0)
-    return f"{x} < 0 ? {alpha} * ({exp}({x} / {alpha}) - {_one(node)}) : {x}"
+    expm1, alpha = scalar.function(_dtype(node), "expm1"), _float(node, "alpha", 1.0)
+    return f"{x} < 0 ? {alpha} * {expm1}({x} / {alpha}) : {x}"
 
 
 @elementwise("ThresholdedRelu", check=_check_floats)

@@ -1,4 +1,4 @@
-"""exp, tanh and erf of a float without calls and branches, so that compilers vectorize them.
+"""exp, exp - 1, tanh and erf of a float without calls and branches, so that compilers vectorize them.
 
 The error is at most 2.5 units in the last place (tests/backends/test_math.py); infinities, zeros and NaN are
 right. Coefficients: minimax fits (least squares, weighted by Lawson's rule) over the ranges named. Code for
@@ -33,6 +33,28 @@ static inline float farcall_expf(float x) {
   uint32_t bits;
   memcpy(&bits, &shifted, sizeof bits);
   const int32_t k = (int32_t)(bits - 0x4b400000u), half = k >> 1;
+  return p * farcall_scale(half) * farcall_scale(k - half);
+}"""
+
+# exp(x) - 1 = 2^n ((exp(r) - 1) + (1 - 2^-n)), which is exact near zero, where exp(x) is rounded to 1. Below
+# -20, the result is -1. 2^-128 is no normal number, and as good as 2^-126.
+_EXPM1 = """static inline float farcall_expm1f(float x) {
+  float t = x < -20.0f ? -20.0f : x;
+  t = t > 89.0f ? 89.0f : t;
+  const float shifted = t * 1.44269504f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  float r = t - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 0.0013814596f;
+  p = p * r + 0.0083687175f;
+  p = p * r + 0.04166839f;
+  p = p * r + 0.16666521f;
+  p = p * r + 0.49999994f;
+  p = p * (r * r) + r;
+  uint32_t bits;
+  memcpy(&bits, &shifted, sizeof bits);
+  const int32_t k = (int32_t)(bits - 0x4b400000u), half = k >> 1;
+  p += 1.0f - farcall_scale(k > 126 ? -126 : -k);
   return p * farcall_scale(half) * farcall_scale(k - half);
 }"""
 
@@ -79,8 +101,8 @@ _ERF = """static inline float farcall_erff(float x) {
   return t < 1.0f ? x * p : large;
 }"""
 
-_OURS = ("exp", "tanh", "erf")
-FUNCTIONS = f"{_EXP}\n{_TANH}\n{_ERF}"  # a later one may call an earlier one
+_OURS = ("exp", "expm1", "tanh", "erf")
+FUNCTIONS = f"{_EXP}\n{_EXPM1}\n{_TANH}\n{_ERF}"  # a later one may call an earlier one
 
 
 def function(dtype: ir.DataType | None, name: str) -> str:

@@ -133,7 +133,10 @@ def _prelu(f: GraphFunction, node: ir.Node, x: int, slope: int) -> int:
 
 
 def _elu_of(f: GraphFunction, x: int, alpha: int) -> int:
-    return _below(f, x, f.map("mul", f.map("sub", f.map("exp", x), _number(f, x, 1)), alpha))
+    """exp(x) - 1 = 2 t / (1 - t), where t = tanh(x / 2): near zero, exp(x) is rounded to 1."""
+    t = f.map("tanh", f.map("mul", x, _number(f, x, 0.5)))
+    power = f.map("div", f.map("add", t, t), f.map("sub", _number(f, x, 1), t))
+    return _below(f, x, f.map("mul", power, alpha))
 
 
 @formula("Elu")

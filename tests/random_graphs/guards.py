@@ -103,6 +103,11 @@ def _reduces_negative_axes(node: onnx.NodeProto, inputs: Operands) -> bool:
     return not inputs[0].size and any(axis < 0 for axis in _axes(node, inputs))
 
 
+@_not_compared("of no elements, onnxruntime leaves a negative axis as it is", "ArgMax", "ArgMin")
+def _picks_along_negative_axis(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return not inputs[0].size and _attribute(node, "axis", 0) < 0
+
+
 @_not_compared("of no elements, onnxruntime has the mean 0, and ONNX says that it is undefined", "ReduceMean")
 def _is_mean_of_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
     axes = _axes(node, inputs) or range(inputs[0].ndim)

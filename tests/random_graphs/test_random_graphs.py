@@ -143,6 +143,7 @@ TRAINED = onnx.helper.make_node(
     "Momentum", ["r", "t", "x", "g", "v"], ["y", "z"], domain="ai.onnx.preview.training"
 )
 SUM = onnx.helper.make_node("ReduceSum", ["x"], ["y"], axes=[-2])
+ARGMAX = onnx.helper.make_node("ArgMax", ["x"], ["y"], axis=-1)
 JOIN = onnx.helper.make_node("Concat", ["a", "b"], ["y"], axis=0)
 FEATURES = onnx.helper.make_node("FeatureVectorizer", ["x"], ["y"], domain="ai.onnx.ml")
 IMPUTER = onnx.helper.make_node(
@@ -166,6 +167,7 @@ MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
         (LINEAR, [(2, 3)], [(2, 2)]),
         (TRAINED, [(), (), (3, 2), (3, 2), (3, 2)], [(), (), (3, 2), (3, 2), (3, 1)]),
         (SUM, [(3, 2)], [(3, 0)]),
+        (ARGMAX, [(3, 2)], [(0, 2)]),
         (JOIN, [(2, 0), (3, 0)], [(2, 0, 1), (3, 0, 2)]),
         (FEATURES, [(1, 2)], [(0, 2)]),
         (IMPUTER, [(2, 3)], [(2, 4)]),

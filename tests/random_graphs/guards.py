@@ -87,7 +87,7 @@ def _all_have_elements(inputs: Operands) -> bool:
 
 @_not_compared(
     "onnxruntime ends or holds its process if an operand has no elements",
-    *(*_RECURRENT, "Einsum", "Conv", "Unique", "FeatureVectorizer", "Scan"),
+    *(*_RECURRENT, "Einsum", "Conv", "Unique", "FeatureVectorizer", "RoiAlign", "Scan"),
 )
 def _ends_the_process(node: onnx.NodeProto, inputs: Operands) -> bool:
     return not _all_have_elements(inputs)

@@ -245,6 +245,32 @@ def test_what_no_backend_takes_inside_is_named() -> None:
         fc.partition(text_model(source))
 
 
+def test_a_branch_whose_operands_do_not_fit_fails_when_it_is_taken(tmp_path: Path) -> None:
+    """Functions that check their arguments have such branches. The other branch tells the results' shapes."""
+    source = """
+    g (float[n] x, bool c, int64[k, 1] at, float[k, 3] u) => (float[p] y, float[q] z) {
+      y, z = If (c) <
+        then_branch = one () => (float[a] t, float[b] t2) { t = ScatterND(x, at, u) t2 = Neg(t) },
+        else_branch = other () => (float[d] e, float[f] e2) { e = Neg(x) e2 = Concat<axis = 0>(x, e) }>
+    }
+    """
+    plan = fc.partition(text_model(source), backends=["c"])
+    main = plan.build().load()["main"]
+    x, at, updates = X[:, 0], np.zeros((2, 1), np.int64), np.zeros((2, 3), np.float32)
+    y, z = map(np.from_dlpack, main(x, NO, at, updates))
+    np.testing.assert_array_equal(y, -x)
+    np.testing.assert_array_equal(z, [*x, *-x])
+    with pytest.raises(
+        ValueError, match=r"If `If_0`: its `then_branch` .*ScatterND.*updates.*\[k\].*`u` \[k, 3\]"
+    ):
+        main(x, YES, at, updates)
+    plan.save(tmp_path / "plan.onnx")
+    onnx.checker.check_model(onnx.load(tmp_path / "plan.onnx"))
+    both = source.replace("e = Neg(x)", "e = ScatterND(x, at, u)")
+    with pytest.raises(UnsupportedOperatorError, match="updates must have the dims"):
+        fc.partition(text_model(both), backends=["c"])
+
+
 def test_a_graph_inside_must_fit_what_it_is_given() -> None:
     source = """
     g (float[n] x, bool c) => (float[n] y) {

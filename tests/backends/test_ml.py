@@ -457,8 +457,11 @@ def test_pipelines_with_functions_of_another_opset_and_with_texts() -> None:
     holes = numbers(9, 2)
     holes[::3, 1] = np.nan
     texts = np.array([["a"], ["b"], ["a"]], object)
-    for learned, x in ((KNNImputer(n_neighbors=2), holes), (OneHotEncoder(sparse_output=False), texts)):
+    imputer, encoder = KNNImputer(n_neighbors=2), OneHotEncoder(sparse_output=False)
+    for learned, x, backend in (
+        (imputer, holes, "onnxruntime"), (imputer, holes, "c"), (encoder, texts, "onnxruntime")
+    ):  # fmt: skip
         learned.fit(x)
-        plan = fc.partition(to_onnx(learned, x[:1]), backends=["onnxruntime"])
+        plan = fc.partition(to_onnx(learned, x[:1]), backends=[backend])
         found = np.asarray(plan.build().load()["main"](x if x is holes else x.tolist()))
         np.testing.assert_allclose(found, learned.transform(x), rtol=1e-4, atol=1e-5)

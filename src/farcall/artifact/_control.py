@@ -18,7 +18,7 @@ from farcall.artifact._dtypes import dlpack, is_packed
 from farcall.artifact._fixed import support_text
 from farcall.backends._ctext import c_string, stored
 from farcall.backends.base import Backend, RegionCode
-from farcall.graph._control import scan_axes
+from farcall.graph._control import fails, scan_axes
 from farcall.graph._inside import Inside
 from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, late, symbols
@@ -79,12 +79,26 @@ class ControlBackend(Backend):
         return reason
 
     def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
+        if fails(region.nodes[0]):
+            return _failing(region)
         return _Step(region, self._bodies[region.name]).code()
 
 
 def _is_batched(node: ir.Node) -> bool:
     graph = node.graph
     return node.op_type == "Scan" and graph is not None and graph.opset_imports.get("", 0) <= _BATCHED
+
+
+def _failing(region: Region) -> RegionCode:
+    """The code of a branch that fails."""
+    (node,) = region.nodes
+    message = c_string(node.attributes["message"].as_string())
+    text = (
+        f"FARCALL_KERNEL({region.name}) {{\n  (void)self; (void)args; (void)num_args; (void)result;\n"
+        f"  return farcall_fail({message});\n}}\n"
+    )
+    preamble = [support_text("entry.h"), support_text("control.h")]
+    return RegionCode(sources={f"{region.name}.c": text}, preamble=preamble, bounded=True)
 
 
 class _Step:

@@ -38,6 +38,8 @@ struct fc_control {
 #define FC_HIDDEN __attribute__((visibility("hidden")))
 FC_HIDDEN int farcall_if(const struct fc_control* c, const TVMFFIAny* args, const int64_t* shapes, int64_t left,
                          TVMFFIAny* result);
+/* Raises a ValueError. Returns -1. */
+FC_HIDDEN FC_COLD int farcall_fail(const char* message);
 FC_HIDDEN int farcall_loop(const struct fc_control* c, const TVMFFIAny* args, const int64_t* shapes, int64_t left,
                            TVMFFIAny* result);
 FC_HIDDEN int farcall_scan(const struct fc_control* c, const TVMFFIAny* args, const int64_t* shapes, int64_t left,

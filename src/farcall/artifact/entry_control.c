@@ -18,6 +18,12 @@ FC_COLD static int fc_refuse_control(const struct fc_control* c, const char* kin
   return farcall_raise_text(kind, &text);
 }
 
+int farcall_fail(const char* message) {
+  struct fc_text text = {.size = 0};
+  farcall_put(&text, "%s", message);
+  return farcall_raise_text("ValueError", &text);
+}
+
 FC_COLD static int fc_refuse_bytes(const struct fc_control* c, const char* output, int64_t count, int64_t bytes,
                                    int64_t left) {
   struct fc_text text = {.size = 0};

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from farcall._blame import blame
 from farcall.errors import BackendError, UsageError
-from farcall.graph._control import is_control
+from farcall.graph._control import fails, is_control
 from farcall.graph._objects import OBJECTS, objects
 from farcall.graph._pattern import Pattern, kind_of
 from farcall.graph._pattern_text import Operator
@@ -158,8 +158,10 @@ class _Annotator:
         for pattern in _patterns(backend):
             for root in pattern.roots:
                 _PatternOffer(self, index, backend, bans, pattern, root).run(self._roots(root))
-        asked = filter(is_control, self._nodes) if backend.name == CONTROL else self._nodes
-        for node in asked:
+        own = backend.name == CONTROL
+        for node in self._nodes:
+            if own and not (is_control(node) or fails(node)):
+                continue
             if node not in self.claims and node not in bans:
                 self.decide(index, backend, Match(node.op_type, (node,)), None)
 

@@ -26,6 +26,10 @@ CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim],
 NEEDS = "farcall.needs"  # key in model.meta: constraint -> Need
 
 
+class MisfitError(ModelError):
+    """The operands of a node do not fit each other: it fails whenever it runs."""
+
+
 @dataclass(frozen=True)
 class Need:
     """Which node needs two dims to be equal, and why.
@@ -74,15 +78,15 @@ class Equalities:
         """Make two dims equal, and return the one to use from now on (an int, if either is).
 
         Raises:
-            ModelError: They cannot be equal.
+            MisfitError: They cannot be equal.
         """
         a, b = self.resolve(a), self.resolve(b)
         if same(a, b):
             return a if isinstance(a, int) else b
         if isinstance(a, int) and isinstance(b, int):
             if need.text:
-                raise ModelError(self._resolved(need).told(a, b))
-            raise ModelError(f"{need.where}: expected equal dims, got {a} and {b}")
+                raise MisfitError(self._resolved(need).told(a, b))
+            raise MisfitError(f"{need.where}: expected equal dims, got {a} and {b}")
         if isinstance(a, int) or (self._is_free(b) and not self._is_free(a)):
             a, b = b, a
         if self._is_free(a) and (isinstance(b, int) or self._is_free(b)):
@@ -113,7 +117,7 @@ class Equalities:
         """The pairs that the entry must check, over the remaining symbols, and who needs them.
 
         Raises:
-            ModelError: A pair turned out to be two different ints.
+            MisfitError: A pair turned out to be two different ints.
         """
         found: dict[tuple[Dim, Dim], Need] = {}
         for (a, b), need in self._pairs.items():
@@ -121,6 +125,6 @@ class Equalities:
             if same(left, right):
                 continue
             if isinstance(left, int) and isinstance(right, int):
-                raise ModelError(f"the model needs {a} == {b}, which its other dims make {left} == {right}")
+                raise MisfitError(f"the model needs {a} == {b}, which its other dims make {left} == {right}")
             found.setdefault((left, right), self._resolved(need))
         return found

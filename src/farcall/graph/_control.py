@@ -3,6 +3,9 @@
 A body reads values of the graph around it. Those are further inputs of its model; constants among them are
 its initializers. Symbols mean the same inside as outside: a dim ``2*n`` of a captured value stays.
 
+A branch of an If may be one that fails whenever it is taken, as its operands do not fit each other: models of
+functions that check their arguments have such, which no call takes. Its body is a node that raises the error.
+
 The shape of a value that a loop carries may change with each step. The dims that change become symbols of
 the body, and those of the result are known only when the loop has run.
 """
@@ -15,6 +18,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from farcall.errors import ModelError
+from farcall.graph._constraints import MisfitError
 from farcall.graph._inline import lift_constant
 from farcall.graph._onnx_types import is_default_domain
 from farcall.graph._region import captured_by, reads, subgraphs
@@ -22,6 +26,8 @@ from farcall.graph._view import Data, NotKnownError, PartialDims, constant_data
 from farcall.graph.dims import Dim, identifier, maximum, same, set_dims, symbol, symbols, try_dims
 
 OPERATORS = frozenset(("If", "Loop", "Scan"))
+
+FAILS, _OWN_DOMAIN = "Fails", "farcall"  # the node that raises its attribute `message`
 
 _IR_VERSION = 10  # of ONNX; the versions of the operators are those of the model
 
@@ -66,6 +72,11 @@ class Control:
 def is_control(node: ir.Node) -> bool:
     """Whether a node has bodies."""
     return node.op_type in OPERATORS and is_default_domain(node.domain)
+
+
+def fails(node: ir.Node) -> bool:
+    """Whether a node stands for a branch that fails whenever it is taken."""
+    return node.op_type == FAILS and node.domain == _OWN_DOMAIN
 
 
 def control(node: ir.Node, graph: ir.Graph, data: Mapping[ir.Value, Data], infer: Infer) -> Control:
@@ -149,6 +160,23 @@ class _Maker:
         captured = self._take_in(graph, data)
         for item in list(graph):
             lift_constant(graph, item)
+        return self._inferred(attribute, graph, data, captured)
+
+    def failing(self, attribute: str, error: MisfitError, outputs: Sequence[ir.Value]) -> Inner:
+        """A body that raises an error, and whose outputs would have these types and ranks."""
+        made = [ir.Value(name=value.name, type=value.type) for value in outputs]
+        for value, like in zip(made, outputs, strict=True):
+            if like.shape is not None:
+                set_dims(value, [None] * len(like.shape))
+        message = ir.AttrString(
+            "message", f"If `{self.node.name}`: its `{attribute}` cannot be computed: {error}"
+        )
+        node = ir.Node(_OWN_DOMAIN, FAILS, [], [message], outputs=made, name=FAILS)
+        return self._inferred(attribute, ir.Graph([], made, nodes=[node]), {}, ())
+
+    def _inferred(
+        self, attribute: str, graph: ir.Graph, data: dict[ir.Value, Data], captured: tuple[ir.Value, ...]
+    ) -> Inner:
         _name_nodes(graph, f"{self.node.name}/{attribute}")
         graph.name = f"{attribute} of {self.node.op_type} `{self.node.name}`"
         graph.opset_imports.update(self._home.opset_imports)
@@ -214,13 +242,43 @@ def _partial(value: ir.Value) -> PartialDims | None:
 
 
 def _if(maker: _Maker) -> Control:
-    bodies = {name: maker.body(name, ()) for name in ("then_branch", "else_branch")}
+    bodies: dict[str, Inner] = {}
+    errors: dict[str, MisfitError] = {}
+    for name in _BRANCHES:
+        try:
+            bodies[name] = maker.body(name, ())
+        except MisfitError as error:
+            errors[name] = error
+    if errors:
+        return _with_failing(maker, bodies, errors)
     one, other = bodies.values()
     pairs = list(zip(one.model.graph.outputs, other.model.graph.outputs, strict=False))
     return Control(
         bodies,
         tuple(a.type or b.type for a, b in pairs),
         tuple(_common(one.outside(a), other.outside(b)) for a, b in pairs),
+    )
+
+
+_BRANCHES = ("then_branch", "else_branch")
+
+
+def _with_failing(maker: _Maker, bodies: Mapping[str, Inner], errors: Mapping[str, MisfitError]) -> Control:
+    """An If with a branch that fails: all of its results are those of the other one.
+
+    Raises:
+        MisfitError: Both fail.
+    """
+    (name, error), *more = errors.items()
+    if more:
+        raise error
+    (other,) = bodies.values()
+    outputs = list(other.model.graph.outputs)
+    failing = maker.failing(name, error, outputs)
+    return Control(
+        {branch: bodies.get(branch, failing) for branch in _BRANCHES},
+        tuple(value.type for value in outputs),
+        tuple(map(other.outside, outputs)),
     )
 
 

@@ -23,6 +23,21 @@ def _gather_nd(op: NodeView) -> list[Dims]:
     return [(*indices[:-1], *data[batch + count :])]
 
 
+@rule("ScatterND")
+def _scatter_nd(op: NodeView) -> list[Dims]:
+    """The shape of the data, if the updates have the rank of the slices that they replace."""
+    data = op.shape(0)
+    try:
+        indices, updates = op.shape(1), op.shape(2)
+    except NotKnownError:
+        return [data]
+    count = indices[-1]
+    if isinstance(count, int) and len(updates) != len(indices) - 1 + len(data) - count:
+        wanted = (*indices[:-1], *data[count:])
+        raise ValueError(f"its updates must have the dims [{', '.join(map(str, wanted))}]")
+    return [data]
+
+
 @rule("CenterCropPad")
 def _center_crop_pad(op: NodeView) -> list[PartialDims]:
     data: list[Dim | None] = list(op.shape(0))

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from farcall.errors import ModelError, UnsupportedOperatorError
 from farcall.graph._annotate import Answer, Claims
-from farcall.graph._control import Control, Inner
+from farcall.graph._control import Control, Inner, fails
 from farcall.graph._partition import Body, Partition, settled
 from farcall.graph._rules import Rules
 from farcall.graph._settle import Settling
@@ -119,6 +119,8 @@ class Inside:
 
     def _look(self, node: ir.Node) -> tuple[_Scope, ...] | str:
         """The graphs of a node; or why they cannot be cut."""
+        if fails(node):
+            return ()
         graph = node.graph
         if not isinstance(graph, ir.Graph):
             return "the node is in no graph"

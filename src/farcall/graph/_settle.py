@@ -28,7 +28,7 @@ from farcall.graph._annotate import (
     annotate,
     check_names,
 )
-from farcall.graph._control import is_control
+from farcall.graph._control import fails, is_control
 from farcall.graph._expand import Expansion, expand, origin
 from farcall.graph._merge import merge
 from farcall.graph._model import GONE
@@ -67,7 +67,7 @@ class Settling:
     def _read_nodes(self) -> None:
         self._nodes = list(self.model.graph)
         self._reads: Reads = {node: reads(node) for node in self._nodes}
-        has_control = any(map(is_control, self._nodes))
+        has_control = any(is_control(node) or fails(node) for node in self._nodes)
         self.backends = [one for one in self._given if has_control or one.name != CONTROL]
         self._names = [backend.name for backend in self.backends]
 

@@ -24,7 +24,7 @@ from farcall.errors import FarcallError, ModelError
 from farcall.graph._bodies import body_of
 from farcall.graph._broadcasts import spell_out
 from farcall.graph._constants import Folder, is_constant, replace
-from farcall.graph._constraints import CONSTRAINTS, NEEDS, Equalities, Need
+from farcall.graph._constraints import CONSTRAINTS, NEEDS, Equalities, MisfitError, Need
 from farcall.graph._control import OPERATORS as CONTROL_OPERATORS
 from farcall.graph._control import Control, control, is_control
 from farcall.graph._defined import Defined, Equal, defined
@@ -352,7 +352,7 @@ class _Inference:
         """Visit a node. Rules read operands as ONNX defines them, and fail in any way at others.
 
         Raises:
-            ModelError: The operands or attributes are not those of the operator.
+            MisfitError: The operands or attributes are not those of the operator.
         """
         try:
             self._visit(node)
@@ -360,7 +360,7 @@ class _Inference:
             raise
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
             where = f"node `{node.name}` ({node.op_type})"
-            raise ModelError(
+            raise MisfitError(
                 f"{where} has inputs or attributes that the operator has not: {_in_words(error)} (inputs: "
                 f"{', '.join(map(self._told, node.inputs))})"
             ) from error
@@ -710,12 +710,12 @@ def _both(declared: PartialDims | None, found: PartialDims | None, where: str) -
     """Merge two results: if one does not know a dim, the other's is used.
 
     Raises:
-        ModelError: The two results contradict each other.
+        MisfitError: The two results contradict each other.
     """
     if declared is None or found is None:
         return declared if found is None else found
     if _contradict(declared, found):
-        raise ModelError(f"{where}: expected the declared {_text(declared)}, got {_text(found)}")
+        raise MisfitError(f"{where}: expected the declared {_text(declared)}, got {_text(found)}")
     return tuple(b if a is None else a for a, b in zip(declared, found, strict=True))
 
 

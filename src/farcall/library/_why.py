@@ -14,7 +14,7 @@ from farcall.errors import UsageError
 
 _T = TypeVar("_T")
 
-CONTROL = "control"  # the backend of If, Loop and Scan: it is asked about no other nodes
+CONTROL = "control"  # the backend of If, Loop and Scan: it is asked about no others
 
 _LISTED = 5  # nodes of a match that a text names
 

@@ -193,6 +193,18 @@ def test_operands_that_only_a_call_knows(computed: tuple[onnx.ModelProto, Any], 
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=info.name)
 
 
+def test_operands_that_do_not_fit_each_other_are_named() -> None:
+    """Operands that may broadcast are copied by an Expand, which the model does not have: it is not named."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+    g (float[n, a] x, float[m, b] y) => (float[k, l] z) { w = Relu(y) z = Add(x, w) }""")
+    main = fc.partition(model, backends=["c"]).build().load()["main"]
+    one, other = np.ones((3, 2), np.float32), np.ones((3, 4), np.float32)
+    with pytest.raises(
+        ValueError, match="Add `Add_1`: axis 1 of its result has 2 elements by `x`, and 4 by `w`"
+    ):
+        main(one, other)
+
+
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [

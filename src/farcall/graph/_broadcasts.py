@@ -7,6 +7,7 @@ Expand of its own, to the dims that all operands have together; Expand alone com
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +19,24 @@ from farcall.graph._qdq import copied, with_one_scale
 from farcall.graph._shape_rules import BROADCAST, right_operand
 from farcall.graph._view import Dims
 from farcall.graph.dims import Dim, broadcast, same
+
+_STRETCHED = "farcall.stretched"  # key in an Expand's meta
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """The operands that do not fit each other if an inserted Expand fails."""
+
+    reader: str  # the node and its operator
+    own: str
+    other: str
+
+
+def stretched(node: ir.Node) -> Stretched | None:
+    """For what an Expand was inserted; None if it is a node of the model."""
+    found: Stretched | None = node.meta.get(_STRETCHED)
+    return found
+
 
 _PRODUCTS = frozenset({"MatMul", "MatMulInteger", "QLinearMatMul"})
 _BROADCAST = frozenset(BROADCAST.split())
@@ -98,6 +117,7 @@ def _expand(
     """Expand an operand. One that is dequantized by one scale is expanded before, so that patterns match."""
     prefix = f"{node.name}/input{index}"
     given = node.inputs[index]
+    name = (given.name if given is not None else "") or ""
     maker = with_one_scale(given)
     if maker is not None:
         given = maker.inputs[0]
@@ -113,6 +133,8 @@ def _expand(
             nodes.append(ir.node("Add", [nodes[-1].outputs[0], ones], name=unique(f"{prefix}/target", taken)))
             target = nodes[-1].outputs[0]
         nodes.append(ir.node("Expand", [given, target], name=unique(f"{prefix}/expand", taken)))
+        about = Stretched(f"{node.op_type} `{node.name}`", name, value.name or "")
+        nodes[-1].meta[_STRETCHED] = about
         given = nodes[-1].outputs[0]
         _insert(graph, node, nodes, taken)
     if maker is not None:

@@ -28,6 +28,7 @@ from farcall.backends.c._node import (
 from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import allocating, loops
 from farcall.backends.c._shaping import strided_copy
+from farcall.graph._broadcasts import stretched
 from farcall.graph._operand_rules import slice_first
 from farcall.graph.dims import Dim, dims, product, same
 
@@ -58,15 +59,20 @@ def _output(kernel: Kernel, node: ir.Node, index: int) -> str:
 
 def _check_expanded(kernel: Kernel, node: ir.Node, axis: int, own: str, wanted: str) -> None:
     """Refuse a size of Expand's shape that neither is that of the input nor stretches it."""
-    text = f"{label(node)}: axis {axis} of its output has "
-    refusal = kernel.fail_with(
-        "ValueError",
-        text,
-        wanted,
-        " elements by the shape, and ",
-        own,
-        " by the input; equal sizes, or a 1, fit",
-    )
+    about = stretched(node)
+    if about is None:
+        parts = (
+            f"{label(node)}: axis {axis} of its output has ",
+            wanted,
+            " elements by the shape, and ",
+            own,
+        )
+        end = " by the input"
+    else:
+        text = f"{about.reader}: axis {axis} of its result has "
+        parts = (text, own, f" elements by `{about.own}`, and ", wanted)
+        end = f" by `{about.other}`"
+    refusal = kernel.fail_with("ValueError", *parts, f"{end}; equal sizes, or a 1, fit")
     kernel.line(f"if ({wanted} != 1 && {own} != 1 && {wanted} != {own}) {refusal}")
 
 

@@ -1,4 +1,4 @@
-"""Compiles the C that every artifact has (src/farcall/artifact/_fixed.py) for the machine of the build.
+"""Compiles the C that does not depend on a model (farcall's _fixed.py files) for the machine of the build.
 
     python fixed_objects.py FOLDER COMPILER [ARGUMENT ...]
 
@@ -10,25 +10,35 @@ Environment:
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 sys.path.insert(0, str(SOURCES))
 
 
+def hollow(name: str) -> None:
+    """Import a package without its ``__init__.py``, which imports packages that a build does not have."""
+    parent, _, _ = name.rpartition(".")
+    importlib.import_module(parent)
+    package = ModuleType(name)
+    package.__path__ = [str(SOURCES.joinpath(*name.split(".")))]
+    sys.modules[name] = package
+
+
 def main() -> None:
+    for package in ("farcall.artifact", "farcall.backends.c"):
+        hollow(package)
+    from farcall.artifact._fixed import fixed_sources, kernels_source
+    from farcall.backends.c._fixed import fixed_kernels
     from farcall.toolchain import Target
     from farcall.toolchain._build import install_fixed
     from farcall.toolchain._compiler import compiler_of
-
-    spec = importlib.util.spec_from_file_location("fixed", SOURCES / "farcall" / "artifact" / "_fixed.py")
-    assert spec and spec.loader  # noqa: S101 - it is a file of Python
-    fixed = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fixed)
 
     folder, *command = sys.argv[1:]
     target = Target(Target.host().triple)
@@ -36,7 +46,9 @@ def main() -> None:
         target = Target(re.sub(r"\.[\d.]+$", "", named))  # without the version of the C library
         command = command[:2]  # without the target, which the compiler gets below
     compiler = compiler_of(tuple(command))
-    install_fixed(compiler, target, fixed.fixed_sources(compiler), Path(folder))
+    levels = [replace(target, cpu=level) for level in target.levels or ("",)]
+    kernels = [kernels_source(one, level, compiler) for one in fixed_kernels() for level in levels]
+    install_fixed(compiler, target, [*fixed_sources(compiler), *kernels], Path(folder))
 
 
 if __name__ == "__main__":

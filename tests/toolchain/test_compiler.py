@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import farcall
-from farcall.artifact._fixed import fixed_sources
 from farcall.errors import ToolchainError
 from farcall.toolchain import (
     Compiler,
@@ -31,11 +30,9 @@ from farcall.toolchain import (
     link_shared,
 )
 from farcall.toolchain import _cache as cache_module
-from farcall.toolchain._build import C_FLAGS, _fixed_name, _header_key, install_fixed
+from farcall.toolchain._build import C_FLAGS, install_fixed
 from farcall.toolchain._cache import cached
-from farcall.toolchain._compiler import compiler_identity, shorten
-
-from ..tree import ROOT
+from farcall.toolchain._compiler import compiler_identity, compiler_of, shorten
 
 HOST = Target.host()
 needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
@@ -253,7 +250,7 @@ def test_a_cpp_compiler_is_found_and_identified(monkeypatch: pytest.MonkeyPatch,
 
 
 class TestObjectsOfAnInstallation:
-    """What every artifact has is not compiled where the installation brings its object."""
+    """What does not depend on a model is not compiled where the installation brings its object."""
 
     @pytest.fixture
     def counted(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
@@ -291,14 +288,10 @@ class TestObjectsOfAnInstallation:
         compile_sources(find_compiler(target), target, [installed])
         assert counted == ["compile fixed.c for riscv64-linux-musl"]
 
-    def test_the_script_needs_no_packages(self, tmp_path: Path) -> None:
-        script = ROOT / "scripts" / "fixed_objects.py"
-        compiler = find_compiler()
-        folder = tmp_path / "made"
-        subprocess.run([sys.executable, "-I", "-S", script, folder, *compiler.command], check=True)
-        target = Target(Target.host().triple)
-        names = {_fixed_name(target, source, _header_key()) for source in fixed_sources(compiler)}
-        assert {path.name for path in folder.iterdir()} == names
+    def test_a_compiler_with_flags_compiles_all(self, installed: Source, counted: list[str]) -> None:
+        gcc = shutil.which("gcc") or pytest.skip("gcc is not installed")
+        compile_sources(compiler_of((gcc, "-fsanitize=undefined")), Target.host(), [installed])
+        assert counted == [f"compile fixed.c for {Target.host()}"]
 
 
 @pytest.mark.parametrize("left", [b"", b"\x7fELF", None])

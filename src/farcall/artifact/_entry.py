@@ -26,7 +26,8 @@ from farcall.artifact._region_entry import regions_text
 from farcall.artifact._stages import Shapes, Stage, stages_of
 from farcall.artifact._states import CPU, KERNEL, Place, code_places, declarations, device
 from farcall.backends._ctext import c_string
-from farcall.backends._function import HIDDEN, LATE
+from farcall.backends._function import LATE
+from farcall.backends._kernels import HIDDEN
 from farcall.backends.base import RegionCode, RegionModule
 from farcall.backends.c_backend_kit import align
 from farcall.errors import ModelError

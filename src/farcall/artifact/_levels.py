@@ -5,36 +5,18 @@ A target with a level (``x86_64-linux-gnu:x86-64-v3``, and ``host`` of x86-64) h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from importlib import resources
-from typing import TYPE_CHECKING
 
+from farcall.artifact._fixed import at_level
 from farcall.artifact._states import KERNEL
-from farcall.backends._function import HIDDEN, RAISE
+from farcall.backends._function import RAISE
+from farcall.backends._kernels import HIDDEN
 from farcall.toolchain import Source
 
-if TYPE_CHECKING:
-    from farcall.toolchain import Target
-
-# The lowest first. Between the first two of x86-64 there is x86-64-v2, which has no wider vectors.
-_LEVELS = {
-    "x86_64": ("x86-64", "x86-64-v3", "x86-64-v4"),
-    "aarch64": ("armv8-a", "armv8.2-a+dotprod"),
-}
 _EXPORTED = "__tvm_ffi_"
 _TEXT = resources.files(__package__).joinpath("levels.c")
 FILE = "farcall_levels.c"
-
-
-def levels_of(target: Target) -> tuple[str, ...]:
-    """The levels for which the hot code is compiled; empty: once, for the target."""
-    return () if target.cpu else _LEVELS.get(target.arch, ())
-
-
-def at_level(name: str, level: str) -> str:
-    """The name of a function that is compiled for ``level``."""
-    return f"{name}__{re.sub('[^a-z0-9]', '_', level)}"
 
 
 def level_source(functions: Sequence[str], levels: Sequence[str]) -> Source:

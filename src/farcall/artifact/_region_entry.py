@@ -16,7 +16,7 @@ from farcall.artifact._c_tables import Tables
 from farcall.artifact._checked import integer
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.artifact._states import code_places
-from farcall.backends._function import HIDDEN
+from farcall.backends._kernels import HIDDEN
 from farcall.graph import Region
 from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, symbol

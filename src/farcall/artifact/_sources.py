@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from farcall.artifact._fixed import at_level, kernels_source, renaming
 from farcall.artifact._levels import FILE as LEVELS_FILE
-from farcall.artifact._levels import at_level, level_source, levels_of
+from farcall.artifact._levels import level_source
 from farcall.artifact._objects import renamings
 from farcall.artifact._states import place_text, region_function
 from farcall.backends.base import Kernels, RegionCode
@@ -82,14 +83,14 @@ def compile_regions(
         BackendError: two regions have different sources, or kernels, of the same name.
         ToolchainError: the compiler refused a source; the message has its output.
     """
-    levels = levels_of(target)
+    levels = target.levels
     units = _units(regions, codes, levels)
     together = list(_together(units))
     if functions := dict.fromkeys(name for unit in units if unit.level for name in unit.renamed.values()):
         own = [*own, level_source(list(functions), levels)]
 
     kernels = [
-        _kernels_source(one, level, compiler, target)
+        kernels_source(one, replace(target, cpu=level or target.cpu), compiler)
         for one in _kernels(codes.values())
         for level in sorted(
             {unit.level for unit in units if not unit.called.keys().isdisjoint(one.functions)}
@@ -138,7 +139,7 @@ def _files(region: Region, code: Code) -> Iterator[str]:
 def compiled_levels(codes: Iterable[Code], target: Target) -> tuple[str, ...]:
     """The CPU levels for which code of an artifact is compiled; empty: for the target alone."""
     any_code = any(isinstance(code, RegionCode) and _has_levels(code) for code in codes)
-    return levels_of(target) if any_code else ()
+    return target.levels if any_code else ()
 
 
 def _has_levels(code: RegionCode) -> bool:
@@ -153,20 +154,6 @@ def _kernels(codes: Iterable[Code]) -> list[Kernels]:
             if found.setdefault(one.name, one) != one:
                 raise BackendError(f"two regions have different kernels `{one.name}`; give them another name")
     return list(found.values())
-
-
-def _kernels_source(one: Kernels, level: str, compiler: Compiler, target: Target) -> Source:
-    """The file of ``one`` for a CPU level; empty: the target's."""
-    flags = (*one.compile_flags, *(compiler.flags_for_vectors(target) if one.vectors else ()))
-    if not level:
-        return Source(f"{one.name}.c", one.text, flags)
-    cpu = compiler.cpu_flags(replace(target, cpu=level))
-    return Source(f"{level}.{one.name}.c", one.text, (*cpu, *flags, *_names(one.functions, level)))
-
-
-def _names(functions: Iterable[str], level: str) -> list[str]:
-    """Flags that name kernels' functions for a level."""
-    return [f"-D{name}={at_level(name, level)}" for name in functions]
 
 
 @dataclass
@@ -184,13 +171,13 @@ class _Unit:
 
     def source(self, compiler: Compiler, target: Target) -> Source:
         text = "\n".join([*self.preamble, *self.texts])
+        kernels = renaming(self.called, self.level or target.cpu)
         if not self.level:
             names = [f"-D{_PREFIX}{name}={new}" for name, new in self.renamed.items()]
-            return Source(self.name, text, (*self.flags, *names))
+            return Source(self.name, text, (*self.flags, *names, *kernels))
         names = [f"-D{_PREFIX}{name}={at_level(new, self.level)}" for name, new in self.renamed.items()]
         cpu = compiler.cpu_flags(replace(target, cpu=self.level))
-        names += _names(self.called, self.level)
-        return Source(f"{self.level}.{self.name}", text, (*cpu, *self.flags, *names))
+        return Source(f"{self.level}.{self.name}", text, (*cpu, *self.flags, *names, *kernels))
 
     @property
     def size(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farcall import _core
 from farcall.backends._ctext import c_string
-from farcall.backends._function import HIDDEN
+from farcall.backends._kernels import HIDDEN
 from farcall.backends.base import RegionModule
 from farcall.ffi import Device
 

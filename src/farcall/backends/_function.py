@@ -14,7 +14,6 @@ from importlib import resources
 
 from farcall.backends._ctext import c_string
 
-HIDDEN = '__attribute__((visibility("hidden")))'
 _NAME = re.compile(r"\b(?:[avwd]\d+|s_\w+|farcall_k\d+)\b")
 
 UNPACK = """static const DLTensor* farcall_unpack(const TVMFFIAny* arg) {

@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from farcall.backends._kernels import Kernels
 from farcall.backends._tools import run_tool
 from farcall.graph import Match, Pattern, Region
 from farcall.graph.dims import Dim
@@ -120,25 +121,6 @@ class Work:
     operations: Dim = 0
     bytes: Dim = 0
     choice: Choice | None = None
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """A C file with functions that the sources of regions call. It does not depend on the model.
-
-    An artifact has one such file of each ``name``, which is compiled beside the sources of the regions, and
-    kept for the next model. The name and those of its functions, which are hidden, begin with ``farcall_``.
-    The sources declare the functions.
-
-    With ``vectors``, the loops that take the time are written with vector types, so that a compiler which
-    then optimizes less makes equally fast code in a fraction of the time.
-    """
-
-    name: str  # of the file, without .c: a C identifier
-    text: str
-    functions: Sequence[str]
-    compile_flags: Sequence[str] = ()
-    vectors: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ LINK_FLAGS = ("-shared", "-s", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,-z,
 class Source:
     """One C file: its name (for messages), its text, and additional flags, which come last.
 
-    ``fixed``: every artifact has the file, and so an installation may bring its object.
+    ``fixed``: the file does not depend on the model, and so an installation may bring its object.
     """
 
     name: str
@@ -151,7 +151,8 @@ def _header_key() -> str:
 
 def _compile(compiler: Compiler, target: Target, source: Source, headers: str) -> tuple[Path, bool]:
     """The object, and whether it was there: in the installation, or in the cache."""
-    if source.fixed and (installed := _installed(_fixed_name(target, source, headers))):
+    fixed = source.fixed and compiler.plain
+    if fixed and (installed := _installed(_fixed_name(target, source, headers))):
         return installed, True
     was_there = True
     flags = _flags(compiler, target, source)
@@ -177,17 +178,21 @@ def _run(compiler: Compiler, target: Target, source: Source, place: Path) -> Non
 
 
 def install_fixed(compiler: Compiler, target: Target, sources: Iterable[Source], folder: Path) -> None:
-    """Compile sources that every artifact has to objects in ``folder``, which an installation brings.
+    """Compile sources that do not depend on a model to objects in ``folder``, which an installation brings.
 
-    ``target`` has no CPU level: a build takes the objects for every level.
+    ``target`` has no CPU level. Where the flags of a source have none either, a build takes the object for
+    every level.
     """
     headers = _header_key()
     folder.mkdir(parents=True, exist_ok=True)
-    for source in sources:
+
+    def install(source: Source) -> tuple[Path, bool]:
         with tempfile.TemporaryDirectory(dir=folder) as beside:
             place = Path(beside) / _fixed_name(target, source, headers)
             _run(compiler, target, source, place)
-            place.replace(folder / place.name)
+            return place.replace(folder / place.name), False
+
+    run_jobs([functools.partial(install, source) for source in sources], None)
 
 
 def _fixed_name(target: Target, source: Source, headers: str) -> str:

@@ -37,6 +37,11 @@ class Compiler:
     def __str__(self) -> str:
         return f"{shlex.join(self.command)} ({self.version.splitlines()[0]})"
 
+    @property
+    def plain(self) -> bool:
+        """Whether the command has no flags. With flags, such as a sanitizer's, it compiles all code."""
+        return self.family == "zig" or len(self.command) == 1
+
     def target_flags(self, target: Target) -> list[str]:
         """The flags with which this compiler generates code for ``target``."""
         if self.family == "zig":

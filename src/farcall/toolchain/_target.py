@@ -44,6 +44,12 @@ _X86_LEVELS = (
     ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
     ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
 )
+# The levels for which hot code of a portable target is compiled, the lowest first. Between the first two of
+# x86-64 there is x86-64-v2, which has no wider vectors.
+_PORTABLE = {
+    "x86_64": ("x86-64", "x86-64-v3", "x86-64-v4"),
+    "aarch64": ("armv8-a", "armv8.2-a+dotprod"),
+}
 # CPUs of v4 without this feature (Skylake, Cascade Lake) lower their clock for wide registers; later ones,
 # from Ice Lake and Zen 4 on, do not.
 _WIDE_AT_FULL_CLOCK = "avx512_vbmi2"
@@ -73,6 +79,11 @@ class Target:
     def baseline(self) -> Target:
         """The same machine without a CPU level of its own."""
         return Target(self.triple, _DEFAULT_CPU.get(self.arch, ""))
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The CPU levels for which hot code is compiled, the lowest first; empty: once, for the target."""
+        return () if self.cpu else _PORTABLE.get(self.arch, ())
 
     @property
     def big_endian(self) -> bool:

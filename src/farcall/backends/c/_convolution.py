@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import itemsize
-from farcall.backends._function import HIDDEN
+from farcall.backends._kernels import HIDDEN
 from farcall.backends.c._depthwise_text import depthwise_declaration, depthwise_function, depthwise_kernels
 from farcall.backends.c._epilogue import Epilogue
 from farcall.backends.c._gemm import (

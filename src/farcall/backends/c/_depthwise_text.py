@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, VECTORS, with_numbers
 
 MOST_TAPS = 64  # of a column, which is unrolled

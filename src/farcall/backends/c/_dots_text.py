@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, VECTORS, with_numbers
 
 _TALL = {1: 8, 2: 8, 4: 4}  # columns of a tile, and its rows, with 32 registers

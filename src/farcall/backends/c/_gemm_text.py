@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from farcall.backends._function import HIDDEN
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import HIDDEN, Kernels
 from farcall.backends.c._turn_text import turn_source
 
 # Contraction: a multiply and an add become one fused operation, rounded once, if the processor has it, which

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, FEW, INCLUDES, RIM, VECTORS, with_numbers
 
 _ROWS = range(1, FEW + 1)

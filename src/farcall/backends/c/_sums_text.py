@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, VECTORS, with_numbers
 
 STREAMS = 8  # rows of B that are read together

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, PANEL_BYTES, VECTORS, with_numbers
 
 LONGEST = 64  # steps of K: the copy has 4 KB

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import Kernels
 from farcall.backends.c._dots_text import END, dots_kernels
 from farcall.backends.c._gemm_text import with_numbers
 from farcall.backends.c._panels_text import panels_kernels

@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from farcall.backends.c._gemm import ZERO, Groups, Left, Right, call_gemm, fill_groups
 from farcall.backends.c._thin_text import Layout
+from farcall.backends.c._winograd_matrices import transform
 from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, transform_kernels
 from farcall.graph.dims import Dim, ceildiv
 
@@ -167,7 +168,7 @@ class Winograd:
         taps = np.zeros((conv.group, *packed.data.shape[1:], 9), np.float32)
         fill_groups(taps, conv.packed.reshape(conv.group, conv.outs, conv.ins, 9))
         for data, place in zip(taps, np.split(packed.data, conv.group), strict=True):
-            tile.transform(data, place)
+            transform(tile, data, place)
         return packed.left(self.kernel, f"g * {tile.products} + p")
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Winograd's transforms of 3x3 convolutions, F(2x2, 3x3) and F(4x4, 3x3): matrices, and C source.
+"""C source of Winograd's transforms of 3x3 convolutions, F(2x2, 3x3) and F(4x4, 3x3).
 
 A tile of ``m x m`` outputs reads ``(m + 2) x (m + 2)`` inputs. Both, and the weights, are polynomials: their
 product is computed by its values at ``m + 1`` points and at infinity, one multiplication each, in place of
@@ -12,19 +12,14 @@ exact in float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
-
-from farcall.backends._function import HIDDEN
-from farcall.backends.base import Kernels
+from farcall.backends._kernels import HIDDEN, Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, panel_width, vector_source
 
 KIND = "float"
 PANEL = panel_width(4)  # tiles in a panel of the transformed inputs
 
-_BLOCK = 1024  # weights that are transformed at once: they stay in a cache, and one thread computes them
-_A, _B = 0.625, 1.5
+A, B = 0.625, 1.5  # the points of F(4x4) are 0, A, -A, B, -B and infinity
 
 
 @dataclass(frozen=True)
@@ -43,39 +38,6 @@ class Tile:
         """The products of matrices that take the place of the convolution."""
         return self.inputs**2
 
-    @cached_property
-    def _points(self) -> list[float]:
-        return [0.0, 1.0, -1.0] if self.outputs == 2 else [0.0, _A, -_A, _B, -_B]
-
-    @cached_property
-    def matrices(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The matrices of one axis: of the inputs, of the weights, and of the outputs."""
-        points, count = self._points, self.inputs
-        left, right = np.zeros((count, count)), np.zeros((count, 3))
-        back = np.zeros((self.outputs, count))
-        for row, point in enumerate(points):
-            others = [other for other in points if other != point]
-            left[row, : count - 1] = np.poly(others)[::-1]
-            right[row] = np.array([1, point, point**2]) / np.prod([point - other for other in others])
-            back[:, row] = point ** np.arange(self.outputs)
-        left[-1], right[-1, 2], back[-1, -1] = np.poly(points)[::-1], 1, 1
-        return left, right, back
-
-    @property
-    def amplification(self) -> float:
-        """The most by which an error of a tile's terms grows, relative to the sum of ``9 |x| |w|``."""
-        left, right, back = map(np.abs, self.matrices)
-        ones = (matrix @ np.ones((matrix.shape[1],) * 2) @ matrix.T for matrix in (left, right))
-        return float((back @ np.multiply(*ones) @ back.T).max()) / 9
-
-    def transform(self, weights: np.ndarray, to: np.ndarray) -> None:
-        """Write weights (..., 9), transformed, as (products, ...). They are computed in float64."""
-        both = np.kron(self.matrices[1], self.matrices[1])
-        rows, places = weights.reshape(-1, 9), to.reshape(self.products, -1)
-        for first in range(0, len(rows), _BLOCK):
-            block = slice(first, first + _BLOCK)
-            places[:, block] = both @ rows[block].T.astype(np.float64)
-
 
 def _indented(lines: str) -> str:
     return "\n".join(f"      {line}" for line in lines.strip().splitlines())
@@ -85,7 +47,7 @@ def _f(number: float) -> str:
     return f"{number!r}f"
 
 
-_AA, _BB = _A * _A, _B * _B
+_AA, _BB = A * A, B * B
 
 # The values `z` at the points of the polynomial with the coefficients `x`.
 _IN = {
@@ -93,8 +55,8 @@ _IN = {
 z0 = x2 - x0; z1 = x2 + x1; z2 = x2 - x1; z3 = x3 - x1;
 """,
     4: f"""
-const farcall_v_float e = x4 - {_f(_BB)} * x2, o = {_f(_A)} * (x3 - {_f(_BB)} * x1);
-const farcall_v_float f = x4 - {_f(_AA)} * x2, q = {_f(_B)} * (x3 - {_f(_AA)} * x1);
+const farcall_v_float e = x4 - {_f(_BB)} * x2, o = {_f(A)} * (x3 - {_f(_BB)} * x1);
+const farcall_v_float f = x4 - {_f(_AA)} * x2, q = {_f(B)} * (x3 - {_f(_AA)} * x1);
 z0 = x4 - {_f(_AA + _BB)} * x2 + {_f(_AA * _BB)} * x0;
 z1 = e + o; z2 = e - o; z3 = f + q; z4 = f - q;
 z5 = x5 - {_f(_AA + _BB)} * x3 + {_f(_AA * _BB)} * x1;
@@ -108,8 +70,8 @@ z0 = x0 + (x1 + x2); z1 = x3 + (x1 - x2);
 """,
     4: f"""
 const farcall_v_float e = x1 + x2, o = x1 - x2, f = x3 + x4, q = x3 - x4;
-z0 = x0 + (e + f); z1 = {_f(_A)} * o + {_f(_B)} * q;
-z2 = {_f(_AA)} * e + {_f(_BB)} * f; z3 = x5 + ({_f(_A * _AA)} * o + {_f(_B * _BB)} * q);
+z0 = x0 + (e + f); z1 = {_f(A)} * o + {_f(B)} * q;
+z2 = {_f(_AA)} * e + {_f(_BB)} * f; z3 = x5 + ({_f(A * _AA)} * o + {_f(B * _BB)} * q);
 """,
 }
 

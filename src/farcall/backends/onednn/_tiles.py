@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from farcall.backends.c._node import constant_operand, has_input, int_attr, operand
 from farcall.backends.c._window import axes_of
+from farcall.backends.c._winograd_matrices import transform
 from farcall.backends.c._winograd_text import Tile
 from farcall.backends.onednn._table import BIAS, SOURCE, TARGET, WEIGHTS, Operator, fixed, whole
 from farcall.graph.dims import dims
@@ -47,7 +48,7 @@ def convolution(node: ir.Node) -> Operator:
     tile = Tile(4 if np.prod([-(-size // 4) for size in across]) >= _FEW else 2)
     data = constant_operand(node, 1)
     weights = np.empty((tile.products, *data.shape[:2]), np.float32)
-    tile.transform(data.reshape(*data.shape[:2], 9), weights)
+    transform(tile, data.reshape(*data.shape[:2], 9), weights)
     source = operand(node, 0)
     made = Operator(
         "WINOGRAD",

@@ -19,7 +19,7 @@ import ast
 import keyword
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache, reduce
 from itertools import combinations, islice
 from math import prod
@@ -162,7 +162,7 @@ def broadcast(a: Dim, b: Dim) -> Dim | None:
     rest = sorted(parts.difference(least), key=str)
     if any(_may_be_equal(one, other) for one, other in combinations(rest, 2)):
         return None
-    return reduce(_times_at_most_one, least, _broadcast_of(rest))
+    return reduce(_times_at_most_one, least, _broadcast_of(tuple(rest)))
 
 
 def _is_at_most_one(dim: Dim) -> TypeGuard[sympy.Expr]:
@@ -196,7 +196,8 @@ def _may_be_equal(a: sympy.Expr, b: sympy.Expr) -> bool:
     return False
 
 
-def _broadcast_of(parts: Sequence[Dim]) -> Dim:
+@lru_cache(maxsize=4096)  # a walk asks for the same ones again, and sympy's Max takes milliseconds
+def _broadcast_of(parts: tuple[Dim, ...]) -> Dim:
     if not parts:
         return 1
     if len(parts) == 1:
@@ -231,7 +232,7 @@ def _settled_product(dim: sympy.Expr) -> sympy.Expr:
         parts = set(least.args) - one
         for item in dim.args:
             if (set(item.args) if item.func == sympy.Max else {item}) - one == parts:
-                return dim / least / item * _broadcast_of(sorted(parts, key=str))
+                return dim / least / item * _broadcast_of(tuple(sorted(parts, key=str)))
     return dim
 
 

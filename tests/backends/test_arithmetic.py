@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import numpy as np
 import pytest
 from onnx import parser
 
 import farcall as fc
+from farcall.backends.c import CBackend
+from farcall.toolchain import Target
 
 from .cases import Case, check, refusal
+from .harness import CC, COMPILE, whole_region
 
 FLOATS = [np.float32, np.float64]
 SIGNED = [np.int8, np.int16, np.int32, np.int64]
@@ -129,6 +134,8 @@ def test_clip_and_extremes_keep_nan() -> None:
             Case("Clip", [x, None, one]),
             Case("Clip", [x, -one]),
             Case("Clip", [x]),
+            Case("Clip", [x, -one, one], constants=[1, 2]),
+            Case("Relu", [x]),
             Case("Clip", [x, one, -one], constants=[1, 2]),  # min > max: everything is max
             Case("Clip", [x], {"min": -0.5, "max": 2.0}, opset=6),
             Case("Clip", [np.array([1, 9, -4], np.int8), np.array(0, np.int8), np.array(5, np.int8)]),
@@ -137,6 +144,18 @@ def test_clip_and_extremes_keep_nan() -> None:
             Case("Max", [np.array([3, -4], np.int64), np.array([[1], [5]], np.int64)]),
         ]
     )
+
+
+@pytest.mark.skipif(CC.family != "gcc" or Target.host().arch != "x86_64", reason="about gcc for x86-64")
+def test_a_known_bound_is_one_instruction_of_a_vector() -> None:
+    x, six = np.zeros(100, np.float32), np.array(6, np.float32)
+    for case in (Case("Relu", [x]), Case("Clip", [x, six / 6, six], constants=[1, 2])):
+        code = CBackend().compile(whole_region(case.model()), Target.host(), {})
+        (text,) = code.texts.values()
+        command = [*COMPILE, *CC.cautions, "-O3", "-march=x86-64-v3", "-S", "-x", "c", "-", "-o", "-"]
+        made = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+        assert "vmaxps" in made
+        assert "vcmp" not in made
 
 
 def test_comparisons_logic_and_where() -> None:

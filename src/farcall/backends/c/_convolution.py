@@ -56,7 +56,7 @@ _MOST_COLUMNS = 256  # most columns, if they are of several output rows
 _BLOCKS = {"windows": _MOST_COLUMNS, "narrow windows": 96, "wide windows": 512}  # most columns of a way
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
-_HOT = 1 << 14  # elements of the result of a product that are in the caches when the product ends
+_HOT = 1 << 15  # elements of the result of a product that are in the caches when the product ends
 _FINISHED = 2048  # results of small planes that are finished in one loop
 _TILE = 32  # columns that the matrix product computes at once
 

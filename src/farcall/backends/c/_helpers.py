@@ -15,6 +15,9 @@ from farcall.backends.c._scalar import larger, smaller
 __all__ = ["HELPERS", "MOST_CHARACTERS", "RAISE_VALUES"]
 
 
+_HIDDEN_BOUNDS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+
 def _division(bits: int) -> str:
     return f"""static inline int{bits}_t farcall_div{bits}(int{bits}_t a, int{bits}_t b) {{
   if (b == 0) return 0;
@@ -41,6 +44,7 @@ def _floored(kind: str, suffix: str) -> str:
 def _larger(dtype: ir.DataType) -> str:
     """``farcall_larger_float`` etc.: functions, because a nested conditional would repeat its operands."""
     kind, tag = c_type(dtype), dtype.name.lower()
+    known = f"farcall_known_{kind}(bound)" if dtype in _HIDDEN_BOUNDS else "bound"
     return f"""static inline {kind} farcall_larger_{tag}({kind} a, {kind} b) {{
   return {larger(dtype, "a", "b")};
 }}
@@ -49,10 +53,12 @@ static inline {kind} farcall_smaller_{tag}({kind} a, {kind} b) {{
 }}
 /* The same, for a bound that is not NaN: one instruction of a vector. */
 static inline {kind} farcall_at_least_{tag}({kind} x, {kind} bound) {{
-  return x < bound ? bound : x;
+  const {kind} least = {known};
+  return x < least ? least : x;
 }}
 static inline {kind} farcall_at_most_{tag}({kind} x, {kind} bound) {{
-  return x > bound ? bound : x;
+  const {kind} most = {known};
+  return x > most ? most : x;
 }}"""
 
 
@@ -82,7 +88,12 @@ static inline uint64_t farcall_ipow(uint64_t base, int64_t exponent) {
   return power;
 }"""
 
-# Of known bounds, gcc makes conditions in masks, where it takes minima and maxima of others.
+# Of known bounds, gcc makes conditions in masks, where it takes minima and maxima of others. These functions
+# hide a bound; a call of one leaves the loop, since it is constant.
+_KNOWN = "\n".join(
+    f"static __attribute__((noinline, const)) {kind} farcall_known_{kind}({kind} x) {{ return x; }}"
+    for kind in ("float", "double")
+)
 _QUANTIZE = """static __attribute__((noinline, const)) float farcall_bound(int32_t x) { return (float)x; }
 static inline int32_t farcall_quantize(float x, int32_t zero, int32_t low, int32_t high) {
   const float least = farcall_bound(low), most = farcall_bound(high);
@@ -152,6 +163,7 @@ HELPERS = "\n".join(
         _truncation(64, "float", "f"),
         _TO_UINT64,
         _INTEGERS,
+        _KNOWN,
         _QUANTIZE,
         _BITS,
         _narrow_text.FUNCTIONS,

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from farcall.graph import load_model
-from farcall.graph._shapes import constraints
+from farcall.graph._constraints import constraints
 from farcall.graph.dims import dims, text
 
 from .graphs import text_model

@@ -10,7 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from farcall.graph import load_model
-from farcall.graph._shapes import constraints
+from farcall.graph._constraints import constraints
 from farcall.graph.dims import dims, evaluate, late
 
 from .graphs import text_model

@@ -16,7 +16,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from farcall.errors import ModelError
 from farcall.graph import load_model
-from farcall.graph._shapes import constraints
+from farcall.graph._constraints import constraints
 from farcall.graph.dims import evaluate, try_dims
 
 _OPERATORS = """

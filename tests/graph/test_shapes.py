@@ -10,7 +10,7 @@ from onnx import helper
 
 from farcall.errors import ModelError
 from farcall.graph import cut, load_model
-from farcall.graph._shapes import constraints, needs
+from farcall.graph._constraints import constraints, needs
 from farcall.graph.dims import broadcast, dims, evaluate, late, parse, settled, symbol, text
 
 from .graphs import OpBackend, text_model, value

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import onnx_ir as ir
 import sympy
 
 from farcall.errors import ModelError
@@ -44,6 +45,18 @@ class Need:
     def told(self, a: Dim, b: Dim) -> str:
         """The sentence about the dims ``a`` and ``b``."""
         return f"{self.where}: {self.text.format(*self.dims) or f'expected {a} == {b}'}"
+
+
+def constraints(model: ir.Model) -> tuple[tuple[Dim, Dim], ...]:
+    """Pairs of dims, over the symbols of the inputs, that must be equal in every call of the model."""
+    found: tuple[tuple[Dim, Dim], ...] = model.meta.get(CONSTRAINTS, ())
+    return found
+
+
+def needs(model: ir.Model) -> Mapping[tuple[Dim, Dim], Need]:
+    """For each pair of :func:`constraints`, the node that needs it."""
+    found: Mapping[tuple[Dim, Dim], Need] = model.meta.get(NEEDS, {})
+    return found
 
 
 class Equalities:

@@ -12,13 +12,13 @@ import onnx_ir as ir
 from farcall.abi import Signature
 from farcall.graph._annotate import Answer, Answers, Claims
 from farcall.graph._collector import paused_collector
+from farcall.graph._constraints import constraints, needs
 from farcall.graph._expand import Expansion
 from farcall.graph._model import GONE, ModelLike, is_loaded, load_model
 from farcall.graph._objects import leaf_of
 from farcall.graph._region import Region
 from farcall.graph._rules import Rules, refuse_gone
 from farcall.graph._settle import Settling
-from farcall.graph._shapes import constraints, needs
 from farcall.graph.dims import Dim
 from farcall.library._why import matching
 

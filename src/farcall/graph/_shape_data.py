@@ -16,8 +16,16 @@ import sympy
 
 from farcall.errors import ModelError
 from farcall.graph._operand_rules import slice_range
-from farcall.graph._view import MAX_DATA, Data, NodeView, NotKnownError, elementwise
-from farcall.graph.dims import Dim, floordiv, fold, maximum, minimum, product
+from farcall.graph._view import (
+    DATA_DTYPES,
+    FLOAT_DTYPES,
+    MAX_DATA,
+    Data,
+    NodeView,
+    NotKnownError,
+    elementwise,
+)
+from farcall.graph.dims import Dim, floordiv, fold, is_large, maximum, minimum, product
 
 DataRule = Callable[[NodeView], Data]
 DATA_RULES: dict[str, DataRule] = {}
@@ -31,6 +39,30 @@ def rule(*operators: str) -> Callable[[DataRule], DataRule]:
         return function
 
     return register
+
+
+def has_data(operator: str, dtype: ir.DataType) -> bool:
+    """Whether the elements of an operator's result are followed, if it is small."""
+    if operator not in DATA_RULES:
+        return False
+    return dtype in (FLOAT_DTYPES + DATA_DTYPES if operator in ("Cast", "CastLike") else DATA_DTYPES)
+
+
+def followed(op: NodeView, dtype: ir.DataType, dims: tuple[int, ...]) -> Data | None:
+    """The elements of a node's result, which has these dims, if they are known and fit its dtype."""
+    if product(dims) > MAX_DATA:
+        return None
+    try:
+        items = DATA_RULES[op.node.op_type](op).reshape(dims)
+    except (NotKnownError, IndexError, OverflowError, ValueError):
+        return None
+    return items if _fits(items, dtype) and not any(map(is_large, items.flat)) else None
+
+
+def _fits(items: Data, dtype: ir.DataType) -> bool:
+    """Whether the elements that are numbers fit the dtype; otherwise ONNX's arithmetic would wrap around."""
+    low, high = (0, 1) if dtype == ir.DataType.BOOL else (int(dtype.min), int(dtype.max))
+    return all(low <= item <= high for item in items.ravel().tolist() if isinstance(item, int))
 
 
 def array(items: Any) -> Data:

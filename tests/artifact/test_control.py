@@ -271,6 +271,20 @@ def test_a_branch_whose_operands_do_not_fit_fails_when_it_is_taken(tmp_path: Pat
         fc.partition(text_model(both), backends=["c"])
 
 
+def test_a_branch_may_not_give_another_rank_than_the_model_says() -> None:
+    source = """
+    g (float[n, m] x, bool c) => (float[k] y) <int64[1] all = {-1}> {
+      y = If (c) <
+        then_branch = one () => (t) { t = Reshape(x, all) },
+        else_branch = other () => (e) { e = Neg(x) }>
+    }
+    """
+    main = fc.partition(text_model(source), backends=["c"]).build().load()["main"]
+    np.testing.assert_array_equal(np.from_dlpack(main(X, YES)), X.ravel())
+    with pytest.raises(ValueError, match=r"If `If_0`: its output `y` .* expected 1, got float32\[3, 2\]"):
+        main(X, NO)
+
+
 def test_a_graph_inside_must_fit_what_it_is_given() -> None:
     source = """
     g (float[n] x, bool c) => (float[n] y) {

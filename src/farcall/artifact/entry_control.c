@@ -127,6 +127,11 @@ static int fc_deliver(const struct fc_control* c, struct fc_targets to, int32_t 
       return fc_refuse_control(c, "ValueError", text.data, to.into[j], from);
     }
     fc_copy_bytes(fc_data(to.into[j]), fc_data(from), fc_bytes(from));
+  } else if (fc_is_result(c, j) && from->ndim != c->outputs[j].ndim) {
+    struct fc_text text = {.size = 0};
+    farcall_put(&text, "its output `%s` has another number of dims than the model says; expected %d",
+                c->outputs[j].name, (int)c->outputs[j].ndim);
+    return fc_refuse_control(c, "ValueError", text.data, NULL, from);
   } else if (fc_is_result(c, j) && value->type_index == kTVMFFITensor) {
     to.late[~c->places[j]] = *value;
     *value = (TVMFFIAny){.type_index = kTVMFFINone};

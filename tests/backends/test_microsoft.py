@@ -215,6 +215,9 @@ def test_float_operators(opset: int) -> None:
     cases = [
         Case("FusedMatMul", [a, b], {"alpha": 2.0}),
         Case("FusedMatMul", [a.swapaxes(1, 2).copy(), b.swapaxes(1, 2).copy()], turned),
+        Case("FusedMatMul", [floats(2, 3, 4), floats(4, 2, 5, seed=1)], {"transBatchB": 1}),
+        Case("FusedMatMul", [floats(3, 2, 4), floats(4, 2, 5, seed=1)], {"transBatchA": 1, "transBatchB": 1}),
+        Case("FusedMatMul", [floats(4, 2, 6, 3), floats(2, 6, 4, 5)], {"transA": 1, "transBatchA": 1}),
         Case("Gelu", [rows]),
         Case("BiasGelu", [rows, row]),
         Case("FastGelu", [rows]),

@@ -61,12 +61,12 @@ def _fused_gemm(call: Call) -> str:
 
 @defines("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation")
 def _fused_matmul(call: Call) -> str:
-    if call.attr("transBatchA", 0) or call.attr("transBatchB", 0):
-        raise UnknownError
     text = ""
     for index, name in ((0, "A"), (1, "B")):
         rank = call.rank(index)
         order = list(range(rank))
+        if call.attr(f"transBatch{name}", 0) and rank > 1:  # the rows come first
+            order = [*order[1:-1], 0, rank - 1]
         if call.attr(f"trans{name}", 0) and rank > 1:
             order[-2:] = order[:-3:-1]
         text += f"m{index} = Transpose <perm: ints = {order}> (i{index})\n"

@@ -7,6 +7,9 @@ from itertools import product
 import numpy as np
 import onnxruntime as ort
 import pytest
+from onnx import parser
+
+import farcall as fc
 
 from .cases import Case, check, compare, refusal
 from .harness import compile_regions, whole_region
@@ -180,6 +183,19 @@ def test_col2im_of_other_sizes() -> None:
     (region,) = check([symbolic])
     other = normal(3, 8, 6)
     compare(symbolic, region(other), symbolic.expected([other, *symbolic.operands[1:]]))
+
+
+def test_channels_that_windows_do_not_divide() -> None:
+    """Fewer than one window has made an image without channels."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+    g (float[1, c, n] x) => (float[?, ?, ?, ?] y) <int64[2] image = {5, 3}, int64[2] block = {2, 3}> {
+      y = Col2Im(x, image, block)
+    }""")
+    main = fc.partition(model, backends=["c"]).build().load()["main"]
+    assert np.from_dlpack(main(normal(1, 12, 4))).shape == (1, 2, 5, 3)
+    for channels in (1, 7):
+        with pytest.raises(ValueError, match=f"Col2Im.*c must be a multiple of 6 with c={channels}"):
+            main(normal(1, channels, 4))
 
 
 def test_refusals_say_why() -> None:

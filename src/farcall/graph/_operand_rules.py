@@ -365,7 +365,7 @@ def _col2im(op: NodeView) -> Sequence[PartialDims]:
     axes = _length(op, 1)
     block = items(op, 2, axes)
     taps = None if None in block else product(size for size in block if size is not None)
-    channels = None if taps in (None, 0) else floordiv(data[1], taps)
+    channels = None if taps is None else whole_quotient(op, data[1], taps)
     return [(data[0], channels, *items(op, 1, axes))]
 
 

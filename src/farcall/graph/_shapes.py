@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from farcall.errors import ModelError
 from farcall.graph._broadcasts import spell_out
-from farcall.graph._constraints import CONSTRAINTS, NEEDS
+from farcall.graph._constraints import CONSTRAINTS, NEEDS, MisfitError
 from farcall.graph._control import Control, control
 from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_sizes
@@ -60,7 +61,7 @@ def infer_shapes(
     Raises:
         ModelError: An operator needs dims to be equal that are not.
     """
-    return _Walks(model, types, None, Budget(_infer), declared).run()
+    return _run(_Walks(model, types, None, Budget(_infer), declared))
 
 
 def infer_again(model: ir.Model) -> dict[ir.Value, Data]:
@@ -68,7 +69,7 @@ def infer_again(model: ir.Model) -> dict[ir.Value, Data]:
 
     The values that stayed keep what is known about them.
     """
-    return _Walks(model, None, None, Budget(_infer), ()).run()
+    return _run(_Walks(model, None, None, Budget(_infer), ()))
 
 
 def control_of(node: ir.Node, graph: ir.Graph) -> Control:
@@ -78,6 +79,14 @@ def control_of(node: ir.Node, graph: ir.Graph) -> Control:
         ModelError: A body cannot be as it is.
     """
     return control(node, graph, graph.meta[DATA], Budget(_infer).infer)
+
+
+def _run(walks: _Walks) -> dict[ir.Value, Data]:
+    """Users know one error for what is wrong with a model."""
+    try:
+        return walks.run()
+    except MisfitError as error:
+        raise ModelError(str(error)) from error.__cause__
 
 
 def _infer(model: ir.Model, data: Mapping[ir.Value, Data], budget: Budget) -> None:

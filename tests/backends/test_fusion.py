@@ -261,6 +261,20 @@ def test_memory_of_other_sizes_lies_above_what_is_alive_with_it() -> None:
         assert evaluate(memory.size, sizes) <= evaluate(memory.least, sizes) + 64 * 64
 
 
+def test_scores_of_attention_lie_above_little() -> None:
+    """The layers of a transformer: scores are alive with few of the other buffers, and with a small mask."""
+    n = symbol("n")
+    lives = [Life("mask", 4 * n, 0, 40)]
+    for start in range(0, 40, 10):
+        wide = [(6144, 0, 1), (1536, 0, 9), (1536, 1, 5), (1536, 1, 3), (6144, 6, 7), (6144, 7, 8)]
+        sizes = [*((size * n, *ends) for size, *ends in wide), (48 * n * n, 3, 4), (48 * n * n, 4, 5)]
+        lives += [Life(f"{start}.{k}", a, start + b, start + c) for k, (a, b, c) in enumerate(sizes)]
+    memory = plan(lives)
+    for length in (1, 16, 128, 1000):
+        check_plan(lives, {"n": length})
+        assert evaluate(memory.size, {"n": length}) <= 1.2 * evaluate(memory.least, {"n": length}) + 64 * 64
+
+
 def test_plans_reuse_memory() -> None:
     n = symbol("n")
     chain = [Life(i, 4096 * n, i, i + 1) for i in range(50)]

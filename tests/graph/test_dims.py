@@ -66,6 +66,12 @@ def test_divisions_round_as_their_names_say(a: int, b: int) -> None:
     assert evaluate(ceildiv(shifted, b), {"n": 5}) == -(-(5 + a) // b)
 
 
+def test_a_quotient_is_a_number_where_the_divisor_is_never_zero() -> None:
+    assert floordiv(768 * N + 768, 64 * N + 64) == 12
+    assert floordiv(3 * N * H + 3 * N, 2 * H + 2) == floordiv(3 * N, 2)
+    assert floordiv(7 * N + 7, 2 * N + 2) == 3
+
+
 def test_a_symbol_is_the_same_for_the_same_name_and_may_be_zero() -> None:
     assert symbol("n") is N
     assert maximum(N, 1) != N  # a positive symbol would fold this away

@@ -117,13 +117,15 @@ def without_common_factors(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     """``a`` and ``b`` divided by their common factors: 32*n*s and 224*n give s and 7.
 
     Both stay without fractions, since a call rounds what it divides. They stay as they are if one is 0, if
-    nothing but numbers would be left, or if they are large.
+    nothing but numbers would be left of a ``b`` that may be 0, or if they are large.
     """
     ratio = sympy.sympify(a) / sympy.sympify(b) if a != 0 and b != 0 else sympy.Integer(0)
     if ratio.is_number or _expanded_terms(sympy.sympify(a)) * _expanded_terms(sympy.sympify(b)) > _MOST_TERMS:
         return a, b
     top, bottom = sympy.fraction(sympy.together(sympy.cancel(ratio)))  # cancel may leave floor(n/2)/5 + 1/5
-    return (a, b) if top.is_number and bottom.is_number else (fold(top), fold(bottom))
+    if top.is_number and bottom.is_number and not sympy.sympify(b).is_positive:
+        return a, b
+    return fold(top), fold(bottom)
 
 
 def ceildiv(a: Dim, b: int) -> Dim:

@@ -12,12 +12,13 @@ import random
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import sympy
 
 from farcall.backends.c_backend_kit import ALIGNMENT, align
-from farcall.graph._alive import largest, most_alive, total
+from farcall.graph._alive import largest as largest_of
+from farcall.graph._alive import most_alive, total
 from farcall.graph.dims import Dim, fold
 
 T = TypeVar("T")
@@ -45,11 +46,24 @@ class MemoryPlan(Generic[T]):
     least: Dim = 0
 
 
-Members = Sequence[tuple[Life[T], int]]
+Members: TypeAlias = Sequence[tuple[Life[T], int]]
 
+Arena: TypeAlias = tuple[
+    Dim, Members[T], dict[T, int]
+]  # its unit in bytes; buffers, sizes; offsets, in units
+Layout: TypeAlias = tuple[dict[T, Dim], Dim]  # offsets, and the size of the workspace
+
+_TYPICAL = (16, 128, 1024)  # sizes of symbols, for which two layouts are compared
 _COARSE = 512  # from this coefficient on, rounding it up to 64 bytes wastes at most an eighth
+_LITTLE = 16  # times 64: beside such a coefficient, what rounding any other one up wastes is little
 
 
+# What the first buffers to be placed have most of.
+_ORDERS: Sequence[Callable[[Life[Any], int], int]] = (
+    lambda _, size: size,
+    lambda life, size: size * (life.end - life.start + 1),
+    lambda life, _: life.end - life.start,
+)
 _MANY = 1500  # of more buffers, only the first layout is made: the others take quadratic time
 _NEAR = 1.04  # the part of the lower bound at which a layout is good enough
 _TRIES, _WORK = 1000, 10_000_000  # of improvements; comparisons of two buffers, about a second
@@ -60,7 +74,10 @@ def plan(lives: Sequence[Life[T]]) -> MemoryPlan[T]:
     arenas = [(unit, members, _place(members)[0]) for unit, members in _arenas(lives)]
     least = most_alive([(life.size, life.start, life.end) for life in lives])
     few = sum(life.end - life.start + 1 for life in lives) <= _WORK
-    found = (_layered(arenas, stacked=False) if few else None) or _layered(arenas, stacked=True)
+    found = _layered(arenas, stacked=False) if few else None
+    if found is not None:
+        return MemoryPlan(*_lowered(arenas, found), least)
+    found = _layered(arenas, stacked=True)
     assert found is not None  # noqa: S101 - of a stack, one sum is the largest
     return MemoryPlan(*found, least)
 
@@ -73,9 +90,12 @@ def _arenas(lives: Sequence[Life[T]]) -> list[tuple[Dim, Members[T]]]:
     """
     found: dict[tuple[int, Dim, bool], list[tuple[Life[T], int]]] = {}
     is_static = all(isinstance(life.size, int) for life in lives)
-    for life in lives:
-        key, coefficient = _split(life.size)
-        coarse = key == 1 or coefficient >= _COARSE
+    sizes = [_split(life.size) for life in lives]
+    largest: dict[Dim, int] = {}
+    for key, coefficient in sizes:
+        largest[key] = max(coefficient, largest.get(key, 0))
+    for life, (key, coefficient) in zip(lives, sizes, strict=True):
+        coarse = key == 1 or coefficient >= _COARSE or largest[key] >= _LITTLE * ALIGNMENT
         level = 1 if key != 1 else 2 if life.start == life.end and not is_static else 0
         step = ALIGNMENT if coarse else 1
         found.setdefault((level, key, coarse), []).append((life, -(-coefficient // step) * step))
@@ -88,9 +108,7 @@ def _arenas(lives: Sequence[Life[T]]) -> list[tuple[Dim, Members[T]]]:
     return [(key if coarse else align(key), members) for (_, key, coarse), members in ordered]
 
 
-def _layered(
-    arenas: Iterable[tuple[Dim, Members[T], dict[T, int]]], *, stacked: bool
-) -> tuple[dict[T, Dim], Dim] | None:
+def _layered(arenas: Iterable[Arena[T]], *, stacked: bool) -> Layout[T] | None:
     """The offsets, and the size of the workspace: buffers lie above those in lower arenas.
 
     Those that are connected by their lives lie above the buffers that are alive with them; or, ``stacked``,
@@ -112,8 +130,46 @@ def _layered(
                 tops[step] = {**below, unit: below.get(unit, 0) + top}
             base = total(below)
             offsets |= {life.buffer: fold(base + places[life.buffer] * unit) for life, _ in group}
-    highest = largest(tops.values())
+    highest = largest_of(tops.values())
     return None if highest is None else (offsets, highest)
+
+
+def _lowered(arenas: Sequence[Arena[T]], found: Layout[T]) -> Layout[T]:
+    """The layout, or a smaller one: what is alive with buffers of higher arenas, which lie above, lies low.
+
+    So in a transformer, where a step of attention has its scores above few of the other buffers.
+    """
+    chosen = list(arenas)
+    for index, (unit, members, _) in enumerate(arenas[:-1]):
+        above = _steps([item for _, others, _ in arenas[index + 1 :] for item in others])
+        if len(members) > _MANY or above >= _steps(members):
+            continue
+
+        def is_high(item: tuple[Life[T], int], above: set[int] = above) -> bool:
+            return above.isdisjoint(range(item[0].start, item[0].end + 1))
+
+        for order in _ORDERS:
+            places, _ = _by_order(sorted(members, key=lambda item: (is_high(item), -order(*item))))
+            tried = [*chosen[:index], (unit, members, places), *chosen[index + 1 :]]
+            layout = _layered(tried, stacked=False)
+            if layout is not None and _is_smaller(layout[1], found[1]):
+                chosen, found = tried, layout
+    return found
+
+
+def _steps(members: Members[T]) -> set[int]:
+    return {step for life, _ in members for step in range(life.start, life.end + 1)}
+
+
+def _is_smaller(size: Dim, other: Dim) -> bool:
+    """Whether ``size`` is smaller for sizes of symbols that are typical, all in all."""
+    sizes = [sympy.sympify(size), sympy.sympify(other)]
+    symbols = set[sympy.Symbol]().union(*(one.free_symbols for one in sizes))
+    ratio = 1.0
+    for number in _TYPICAL:
+        mine, others = (max(float(one.subs(dict.fromkeys(symbols, number))), 0) for one in sizes)
+        ratio *= (mine + 1) / (others + 1)
+    return ratio < 1
 
 
 def _groups(members: Members[T]) -> Iterator[Members[T]]:
@@ -146,15 +202,10 @@ def _place(members: Members[T]) -> tuple[dict[T, int], int]:
     if len(members) > _MANY:
         return best
     least = most_alive([(size, life.start, life.end) for life, size in members])
-    orders: list[Callable[[tuple[Life[T], int]], float]] = [
-        lambda item: item[1],
-        lambda item: item[1] * (item[0].end - item[0].start + 1),
-        lambda item: item[0].end - item[0].start,
-    ]
-    for order in orders:
+    for order in _ORDERS:
         if best[1] <= least:
             return best
-        members = sorted(members, key=order, reverse=True)
+        members = sorted(members, key=lambda item: order(*item), reverse=True)
         best = min(best, _by_order(members), key=_extent)
     return _improved(members, best, least * _NEAR)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx.parser
+import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
@@ -186,6 +187,28 @@ g (float[2, h, w] x, uint8[2, h, 600] b, float[3] scales, int64[2] sizes, float[
   cut = Resize<mode="linear", axes=[1], coordinate_transformation_mode="tf_crop_and_resize">(x, roi, , last)
 }
 """
+
+
+@pytest.mark.parametrize("source", ["given", "computed"])
+def test_sizes_by_scales_are_those_of_float32(source: str) -> None:
+    """10 * 0.7 is 7 in float32, and 6 by the exact value of 0.7f; 30 * 2.1 is 62, and 20 * 2.1 is 42."""
+    wide = {0.7: [7, 14, 21], 1.8: [18, 36, 54], 2.1: [21, 42, 62], 0.5: [5, 10, 15]}
+    lines = [f'y{i} = Resize <mode = "linear"> (x, , s{i})' for i in range(len(wide))]
+    lines += [f"k{i} = Constant <value_floats = [1.0, {scale}]> ()" for i, scale in enumerate(wide)]
+    lines += [
+        f"s{i} = {'Mul(k%d, one)' if source == 'computed' else 'Identity(k%d)'}" % i for i in range(len(wide))
+    ]
+    outputs = ", ".join(f"float[?, ?] y{i}" for i in range(len(wide)))
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 18]>
+    g (float[1, n] x, float[1] one) => ({outputs}) {{ {" ".join(lines[::-1])} }}""")
+    main = fc.partition(model, backends=["c"]).build().load()["main"]
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for place, size in enumerate((10, 20, 30)):
+        feeds = {"x": normal(1, size), "one": np.ones(1, np.float32)}
+        found = [np.from_dlpack(one) for one in main(*feeds.values())]
+        assert [one.shape[1] for one in found] == [sizes[place] for sizes in wide.values()]
+        for one, theirs in zip(found, session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(one, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_sizes_that_only_the_node_knows() -> None:

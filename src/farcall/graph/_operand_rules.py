@@ -7,7 +7,10 @@ because they depend on the data, a dim of the output is None: it is known when t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
 
+import numpy as np
 import onnx_ir as ir
 import sympy
 
@@ -408,14 +411,38 @@ def _scaled(op: NodeView, sizes: Sequence[Dim | None]) -> Sequence[Dim | None]:
         return [None] * len(sizes)
     if not all(0 < scale < _LARGEST_SCALE for scale in scales):
         raise NotKnownError
-    ratios = [float(scale).as_integer_ratio() for scale in scales]
     return [
-        None if size is None else floordiv(size * top, bottom)
-        for size, (top, bottom) in zip(sizes, ratios, strict=True)
+        None if size is None else _times(size, float(scale))
+        for size, scale in zip(sizes, scales, strict=True)
     ]
 
 
 _LARGEST_SCALE = 2**40
+_TRIED_SIZES = 2**14
+
+
+def _times(size: Dim, scale: float) -> Dim | None:
+    """A size times its scale, rounded down, in float32 as ONNX's inference and onnxruntime compute it."""
+    if isinstance(size, int):
+        return int(np.floor(np.float32(size) * np.float32(scale)))
+    ratio = _ratio(scale)
+    return None if ratio is None else floordiv(size * ratio.numerator, ratio.denominator)
+
+
+@lru_cache(maxsize=256)
+def _ratio(scale: float) -> Fraction | None:
+    """A fraction by which sizes are what they are in float32, in which 10 * 0.7 is 7; None if there is none.
+
+    By 2.1, sizes have no such rule: 10 times it is 21, and 30 times it is less than 63.
+    """
+    sizes = np.arange(_TRIED_SIZES)
+    made = np.floor(sizes.astype(np.float32) * np.float32(scale)).tolist()
+    for most in (10, 100, 1000, 10_000, 2**60):
+        ratio = Fraction(scale).limit_denominator(most)
+        top, bottom = ratio.numerator, ratio.denominator
+        if all(size * top // bottom == whole for size, whole in enumerate(made)):
+            return ratio
+    return None
 
 
 def _fitted(given: Sequence[Dim | None], wanted: Sequence[Dim | None], policy: str) -> Sequence[Dim | None]:

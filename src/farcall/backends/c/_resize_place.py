@@ -223,7 +223,7 @@ class Places:
             if way.sizes is None:
                 wrong = kernel.fail("ValueError", f"{label(node)}: scale {number} is not above 0")
                 kernel.line(f"if (!({given} > 0 && {given} < INFINITY)) {wrong}")
-                sizes[axis] = f"farcall_f2i64(floor({sizes[axis]} * (double){given}))"
+                sizes[axis] = f"farcall_f2i64(floor((float){sizes[axis]} * {given}))"  # as _times has it
             elif way.policy == "stretch":
                 sizes[axis] = given
             else:

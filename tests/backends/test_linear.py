@@ -138,6 +138,41 @@ def test_products_with_few_rows_or_columns_of_special_numbers(m: int, n: int, sp
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_short_rows_are_read_alone(dtype: type) -> None:
+    """A vector of the end of a row has elements of the next one, which is not finite."""
+    symbols = {0: ["m", "k"], 1: ["k", "n"]}, {0: ["m", "k"], 1: ["n", "k"]}
+    plain, turned = check(
+        [
+            Case("MatMul", [normal(2, 2, dtype=dtype), normal(2, 2, dtype=dtype)], symbolic=symbols[0]),
+            Case(
+                "Gemm",
+                [normal(2, 2, dtype=dtype), normal(2, 2, dtype=dtype)],
+                {"transB": 1},
+                symbolic=symbols[1],
+            ),
+        ],
+        native_flags(),
+    )
+    for m, n, k in itertools.product((16, 18, 23, 41), (1, 2, 3), (1, 2, 3, 5, 6, 7, 31, 33, 50)):
+        a, b = normal(m, k, dtype=dtype), normal(k, n, seed=1, dtype=dtype)
+        a[1::2] = np.nan
+        across = np.ascontiguousarray(b.T)
+        for made in (plain(a, b)[0], turned(a, across)[0], turned(across, a)[0].T):
+            np.testing.assert_allclose(made[::2], a[::2] @ b, rtol=1e-4, atol=1e-4)
+            assert np.isnan(made[1::2]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_few_steps_of_long_rows(dtype: type) -> None:
+    symbols = {0: ["m", "k"], 1: ["k", "n"], 2: ["n"]}
+    operands = [normal(2, 2, dtype=dtype), normal(2, 2, dtype=dtype), normal(2, dtype=dtype)]
+    (product,) = check([Case("Gemm", operands, symbolic=symbols)], native_flags())
+    for m, n, k in itertools.product((1, 2, 4, 7, 13), (64, 101), (2, 3, 4, 8, 9)):
+        a, b, c = (normal(*shape, dtype=dtype) for shape in ((m, k), (k, n), (n,)))
+        np.testing.assert_allclose(product(a, b, c)[0], a @ b + c, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
 def test_transposed_operands_that_fill_no_squares(dtype: type) -> None:
     """A panel of them is turned by squares of 16 bytes, whose sides divide neither of these sizes."""

@@ -12,13 +12,14 @@ from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, VECTORS, with
 
 STREAMS = 8  # rows of B that are read together
 _SPAN = 4096  # elements of a row of the result that stay in the L1 cache meanwhile
-_PIECE = 512  # likewise, of several rows
+_PIECE = 512  # likewise, of more rows than are summed at once
+_FLAT_ROWS = (1, 2, 4)  # of C that are written at once
 
 
 @cache
 def sums_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with the functions for few rows, few columns, and few steps of K."""
-    text = "".join([INCLUDES, VECTORS, _sums(1), _sums(2), _SUMS1, _SUMS])
+    text = "".join([INCLUDES, VECTORS, *map(_sums, (1, 2, 3)), _SUMS1, *map(_flat, _FLAT_ROWS), _SUMS])
     for name, value in {"SPAN": _SPAN, "PIECE": _PIECE, "STREAMS": STREAMS}.items():
         text = text.replace(f"@{name}", str(value))
     names = [f"farcall_{name}_{kind}" for name in ("few_rows", "few_columns", "flat")]
@@ -68,19 +69,52 @@ static void farcall_sums1_KIND(int64_t n, KIND x, const KIND* b, KIND* c) {
 """
 
 
+def _flat(rows: int) -> str:
+    """Rows of C, of a few steps of K."""
+    each = range(rows)
+
+    def loop(kind: str, head: str, place: str, row: str) -> str:
+        sums = ", ".join(f"r{r} = {{0}}" for r in each)
+        adds = " ".join(f"r{r} += *({place})(c + {r} * c_row + j);" for r in each)
+        terms = " ".join(f"r{r} += x[{r} * a_row] * y;" for r in each)
+        stores = " ".join(f"*({place})(c + {r} * c_row + j) = r{r};" for r in each)
+        return f"""  {head} {{
+    {kind} {sums};
+    const KIND *x = a, *from = b + j;
+    if (add) {{ {adds} }}
+    for (int64_t t = 0; t < k; ++t, x += a_column, from += b_row) {{
+      const {kind} y = *({row})from;
+      {terms}
+    }}
+    {stores}
+  }}
+"""
+
+    whole = "for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND)"
+    vectors = loop("farcall_v_KIND", whole, "farcall_u_KIND*", "const farcall_u_KIND*")
+    scalars = loop("KIND", "for (; j < n; ++j)", "KIND*", "const KIND*")
+    return f"""static void farcall_flat{rows}_KIND(int64_t n, int64_t k, const KIND* a, int64_t a_row,
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add) {{
+  int64_t j = 0;
+  (void)a_row, (void)c_row;
+{vectors}{scalars}}}
+"""
+
+
 _SUMS = """\
 /* Adds rows of A times rows of B to rows of C. */
 static void farcall_sums_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
     int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row) {
-  const int64_t span = m == 1 ? @SPAN : @PIECE;
+  const int64_t span = m <= 3 ? @SPAN : @PIECE;
   for (int64_t i = 0; i < k; i += @STREAMS, a += @STREAMS * a_column, b += @STREAMS * b_row)
     for (int64_t j = 0; j < n; j += span) {
       const int64_t n1 = n - j < span ? n - j : span;
       for (int64_t r = 0, high; r < m; r += high) {
         const KIND* const from = a + r * a_row;
         KIND* const to = c + r * c_row + j;
-        high = i + @STREAMS <= k && r + 2 <= m ? 2 : 1;
-        if (high == 2) farcall_sums@STREAMSx2_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
+        high = i + @STREAMS > k ? 1 : m - r == 3 ? 3 : m - r >= 2 ? 2 : 1;
+        if (high == 3) farcall_sums@STREAMSx3_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
+        else if (high == 2) farcall_sums@STREAMSx2_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
         else if (i + @STREAMS <= k)
           farcall_sums@STREAMSx1_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
         else
@@ -107,20 +141,12 @@ HIDDEN void farcall_few_rows_KIND(int64_t m, int64_t n, int64_t k, const KIND* a
 HIDDEN void farcall_flat_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
     int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* start,
     int64_t start_row, int64_t start_column) {
-  for (int64_t i = 0; i < m; ++i, a += a_row, c += c_row) {
-    for (int64_t j = 0; j < n && start && start != c; ++j) c[j] = start[i * start_row + j * start_column];
-    int64_t j = 0;
-    for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND) {
-      farcall_v_KIND r = {0};
-      if (start) r = *(const farcall_u_KIND*)(c + j);
-      for (int64_t t = 0; t < k; ++t) r += a[t * a_column] * *(const farcall_u_KIND*)(b + t * b_row + j);
-      *(farcall_u_KIND*)(c + j) = r;
-    }
-    for (; j < n; ++j) {
-      KIND r = start ? c[j] : 0;
-      for (int64_t t = 0; t < k; ++t) r += a[t * a_column] * b[t * b_row + j];
-      c[j] = r;
-    }
+  for (int64_t i = 0; i < m && start && start != c; ++i)
+    for (int64_t j = 0; j < n; ++j) c[i * c_row + j] = start[i * start_row + j * start_column];
+  for (int64_t i = 0, high; i < m; i += high) {
+    high = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+    (high == 4 ? farcall_flat4_KIND : high == 2 ? farcall_flat2_KIND : farcall_flat1_KIND)(
+        n, k, a + i * a_row, a_row, a_column, b, b_row, c + i * c_row, c_row, start != 0);
   }
 }
 

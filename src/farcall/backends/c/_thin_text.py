@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from enum import Enum
 
 from farcall.backends._kernels import Kernels
-from farcall.backends.c._dots_text import END, dots_kernels
+from farcall.backends.c._dots_text import END, LONE, dots_kernels
 from farcall.backends.c._gemm_text import with_numbers
 from farcall.backends.c._panels_text import panels_kernels
 from farcall.backends.c._sums_text import STREAMS, sums_kernels
 from farcall.backends.c._tall_text import LONGEST, tall_kernels
 
-FLAT = 2  # steps of K that are too few for tiles
+FLAT = 8  # steps of K that are too few for tiles, if rows are long
+_FLATTER = 2  # likewise, of any rows
 _MANY = 16  # rows of A that make copies of columns pay
 
 
@@ -42,7 +43,9 @@ def thin_calls(kind: str, itemsize: int, layout: Layout) -> str:
     for name, value in {
         "LAYOUT": layout.value,
         "END": END,
+        "LONE": LONE,
         "MANY": _MANY,
+        "FLATTER": _FLATTER,
         "FLAT": FLAT,
         "LONGEST": LONGEST,
         "STREAMS": STREAMS,
@@ -58,12 +61,12 @@ HIDDEN void farcall_dots_KIND(int64_t rows, int64_t columns, int64_t k, const KI
 HIDDEN void farcall_tall_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, const KIND* b,
     int64_t b_row, int64_t b_column, KIND* c, int64_t c_row, const KIND* start, int64_t start_row,
     int64_t start_column);
-/* Few columns of short rows; for up to four columns, longer rows are better read by vectors. */
+/* Some columns of short rows; for up to four columns, longer rows are better read by vectors. */
 static inline int farcall_@LAYOUT_tall_pays_KIND(int64_t m, int64_t n, int64_t k) {
-  return m >= @MANY && n < PANEL && k <= (n <= 4 ? @LONGEST / 2 : @LONGEST);
+  return m >= @MANY && n > @LONE && n < PANEL && k <= (n <= 4 ? @LONGEST / 2 : @LONGEST);
 }
 static inline int farcall_@LAYOUT_dots_pay_KIND(int64_t n, int64_t k) {
-  return (n + 3) / 4 * (k + @END) < 4 * k;
+  return n <= @LONE || (n + 3) / 4 * (k + @END) < 4 * k;
 }
 """
 
@@ -96,7 +99,8 @@ HIDDEN void farcall_flat_KIND{_SUMS_HEAD}\
     if (a_column == 1 && (few || m >= @MANY) && farcall_@LAYOUT_dots_pay_KIND(n, k)) return 1;
     if (a_row == 1 && !few) return 2;
   }}
-  return few && k >= @STREAMS ? 3 : few || (k <= @FLAT && is_plain) ? 4 : 0;
+  const int is_flat = k <= @FLATTER || (k <= @FLAT && n >= 4 * PANEL);
+  return few && k >= @STREAMS ? 3 : few || (is_flat && is_plain) ? 4 : 0;
 }}
 {_THIN}\
   (void)b_panel;

@@ -57,6 +57,14 @@ def test_text_of_a_dim_reads_back_as_the_same(dim: Dim, n: int, h: int) -> None:
     assert evaluate(again, {"n": n, "h": h}) == evaluate(dim, {"n": n, "h": h})
 
 
+@given(expressions(), st.integers(0, 20), st.integers(0, 20))
+def test_the_value_is_that_of_sympy(dim: Dim, n: int, h: int) -> None:
+    expected = dim if isinstance(dim, int) else int(dim.subs({N: n, H: h}))
+    with pytest.MonkeyPatch.context() as patch:  # which takes seconds for the memory of a region
+        patch.delattr(sympy.Basic, "subs")
+        assert evaluate(dim, {"n": n, "h": h}) == expected
+
+
 @given(st.integers(-30, 30), st.integers(1, 7))
 def test_divisions_round_as_their_names_say(a: int, b: int) -> None:
     assert floordiv(a, b) == a // b

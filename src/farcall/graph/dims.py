@@ -30,6 +30,7 @@ import sympy
 
 from farcall.errors import ModelError
 from farcall.ffi._dims import LARGEST_POWER
+from farcall.graph._numeric import value_of
 
 __all__ = [
     "Dim",
@@ -285,7 +286,7 @@ def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(dim, int):
         return dim
-    return int(dim.subs({item: sizes[item.name] for item in dim.free_symbols}))
+    return int(value_of(dim, sizes))
 
 
 def is_identifier(name: str) -> bool:

@@ -19,7 +19,7 @@ import sympy
 from farcall.backends.c_backend_kit import ALIGNMENT, align
 from farcall.graph._alive import largest as largest_of
 from farcall.graph._alive import most_alive, total
-from farcall.graph.dims import Dim, fold
+from farcall.graph.dims import Dim, evaluate, fold, symbols
 
 T = TypeVar("T")
 
@@ -163,11 +163,10 @@ def _steps(members: Members[T]) -> set[int]:
 
 def _is_smaller(size: Dim, other: Dim) -> bool:
     """Whether ``size`` is smaller for sizes of symbols that are typical, all in all."""
-    sizes = [sympy.sympify(size), sympy.sympify(other)]
-    symbols = set[sympy.Symbol]().union(*(one.free_symbols for one in sizes))
+    names = symbols(size, other)
     ratio = 1.0
     for number in _TYPICAL:
-        mine, others = (max(float(one.subs(dict.fromkeys(symbols, number))), 0) for one in sizes)
+        mine, others = (max(evaluate(one, dict.fromkeys(names, number)), 0) for one in (size, other))
         ratio *= (mine + 1) / (others + 1)
     return ratio < 1
 

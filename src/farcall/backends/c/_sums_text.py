@@ -19,7 +19,7 @@ _FLAT_ROWS = (1, 2, 4)  # of C that are written at once
 @cache
 def sums_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with the functions for few rows, few columns, and few steps of K."""
-    text = "".join([INCLUDES, VECTORS, *map(_sums, (1, 2, 3)), _SUMS1, *map(_flat, _FLAT_ROWS), _SUMS])
+    text = "".join([INCLUDES, VECTORS, *map(_sums, (1, 2, 3)), *map(_flat, _FLAT_ROWS), _SUMS])
     for name, value in {"SPAN": _SPAN, "PIECE": _PIECE, "STREAMS": STREAMS}.items():
         text = text.replace(f"@{name}", str(value))
     names = [f"farcall_{name}_{kind}" for name in ("few_rows", "few_columns", "flat")]
@@ -37,7 +37,8 @@ def _sums(rows: int) -> str:
     )
 
     def loop(kind: str, head: str, place: str, row: str) -> str:
-        sums = " ".join(f"{kind} r{r} = *({place})(c + {r} * c_row + j);" for r in each)
+        sums = ", ".join(f"r{r} = {{0}}" for r in each)
+        adds = " ".join(f"r{r} = *({place})(c + {r} * c_row + j);" for r in each)
         terms = "\n".join(
             f"    {{ const {kind} y = *({row})(b + {u} * b_row + j); "
             + " ".join(f"r{r} += x{r}_{u} * y;" for r in each)
@@ -45,27 +46,17 @@ def _sums(rows: int) -> str:
             for u in steps
         )
         stores = " ".join(f"*({place})(c + {r} * c_row + j) = r{r};" for r in each)
-        return f"  {head} {{\n    {sums}\n{terms}\n    {stores}\n  }}\n"
+        return f"  {head} {{\n    {kind} {sums};\n    if (add) {{ {adds} }}\n{terms}\n    {stores}\n  }}\n"
 
     whole = "for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND)"
     vectors = loop("farcall_v_KIND", whole, "farcall_u_KIND*", "const farcall_u_KIND*")
     scalars = loop("KIND", "for (; j < n; ++j)", "KIND*", "const KIND*")
     return f"""static void farcall_sums{STREAMS}x{rows}_KIND(int64_t n, const KIND* a, int64_t a_row,
-    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row) {{
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add) {{
 {factors}
   int64_t j = 0;
   (void)a_row, (void)c_row;
 {vectors}{scalars}}}
-"""
-
-
-_SUMS1 = """\
-static void farcall_sums1_KIND(int64_t n, KIND x, const KIND* b, KIND* c) {
-  int64_t j = 0;
-  for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND)
-    *(farcall_u_KIND*)(c + j) += x * *(const farcall_u_KIND*)(b + j);
-  for (; j < n; ++j) c[j] += x * b[j];
-}
 """
 
 
@@ -102,24 +93,31 @@ def _flat(rows: int) -> str:
 
 
 _SUMS = """\
-/* Adds rows of A times rows of B to rows of C. */
+/* Rows of C of a few steps of K, likewise. */
+static void farcall_flat_rows_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add) {
+  for (int64_t i = 0, high; i < m; i += high) {
+    high = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+    (high == 4 ? farcall_flat4_KIND : high == 2 ? farcall_flat2_KIND : farcall_flat1_KIND)(
+        n, k, a + i * a_row, a_row, a_column, b, b_row, c + i * c_row, c_row, add);
+  }
+}
+
+/* Rows of A times rows of B, which are added to rows of C with `add`, and written there without. */
 static void farcall_sums_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row,
-    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row) {
+    int64_t a_column, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add) {
   const int64_t span = m <= 3 ? @SPAN : @PIECE;
-  for (int64_t i = 0; i < k; i += @STREAMS, a += @STREAMS * a_column, b += @STREAMS * b_row)
+  for (int64_t i = 0; i < k; i += @STREAMS, a += @STREAMS * a_column, b += @STREAMS * b_row, add = 1)
     for (int64_t j = 0; j < n; j += span) {
       const int64_t n1 = n - j < span ? n - j : span;
-      for (int64_t r = 0, high; r < m; r += high) {
+      if (i + @STREAMS > k)
+        farcall_flat_rows_KIND(m, n1, k - i, a, a_row, a_column, b + j, b_row, c + j, c_row, add);
+      for (int64_t r = i + @STREAMS > k ? m : 0, high; r < m; r += high) {
         const KIND* const from = a + r * a_row;
         KIND* const to = c + r * c_row + j;
-        high = i + @STREAMS > k ? 1 : m - r == 3 ? 3 : m - r >= 2 ? 2 : 1;
-        if (high == 3) farcall_sums@STREAMSx3_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
-        else if (high == 2) farcall_sums@STREAMSx2_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
-        else if (i + @STREAMS <= k)
-          farcall_sums@STREAMSx1_KIND(n1, from, a_row, a_column, b + j, b_row, to, c_row);
-        else
-          for (int64_t t = 0; t < k - i; ++t)
-            farcall_sums1_KIND(n1, from[t * a_column], b + t * b_row + j, to);
+        high = m - r == 3 ? 3 : m - r >= 2 ? 2 : 1;
+        (high == 3 ? farcall_sums@STREAMSx3_KIND : high == 2 ? farcall_sums@STREAMSx2_KIND
+            : farcall_sums@STREAMSx1_KIND)(n1, from, a_row, a_column, b + j, b_row, to, c_row, add);
       }
     }
 }
@@ -129,11 +127,9 @@ HIDDEN void farcall_few_rows_KIND(int64_t m, int64_t n, int64_t k, const KIND* a
     int64_t start_row, int64_t start_column) {
   for (int64_t j = 0; j < n; j += @SPAN) {
     const int64_t n1 = n - j < @SPAN ? n - j : @SPAN;
-    for (int64_t i = 0; i < m && start != c; ++i)
-      if (!start) memset(c + i * c_row + j, 0, (size_t)n1 * sizeof(KIND));
-      else
-        for (int64_t t = j; t < j + n1; ++t) c[i * c_row + t] = start[i * start_row + t * start_column];
-    farcall_sums_KIND(m, n1, k, a, a_row, a_column, b + j, b_row, c + j, c_row);
+    for (int64_t i = 0; i < m && start && start != c; ++i)
+      for (int64_t t = j; t < j + n1; ++t) c[i * c_row + t] = start[i * start_row + t * start_column];
+    farcall_sums_KIND(m, n1, k, a, a_row, a_column, b + j, b_row, c + j, c_row, start != 0);
   }
 }
 
@@ -143,11 +139,7 @@ HIDDEN void farcall_flat_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, in
     int64_t start_row, int64_t start_column) {
   for (int64_t i = 0; i < m && start && start != c; ++i)
     for (int64_t j = 0; j < n; ++j) c[i * c_row + j] = start[i * start_row + j * start_column];
-  for (int64_t i = 0, high; i < m; i += high) {
-    high = m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
-    (high == 4 ? farcall_flat4_KIND : high == 2 ? farcall_flat2_KIND : farcall_flat1_KIND)(
-        n, k, a + i * a_row, a_row, a_column, b, b_row, c + i * c_row, c_row, start != 0);
-  }
+  farcall_flat_rows_KIND(m, n, k, a, a_row, a_column, b, b_row, c, c_row, start != 0);
 }
 
 /* A transposed A: its columns, which are contiguous, are added up to columns of C. */
@@ -158,8 +150,8 @@ HIDDEN void farcall_few_columns_KIND(int64_t m, int64_t n, int64_t k, const KIND
   const int64_t span = n == 1 ? @SPAN : @SPAN / PANEL;
   for (int64_t i = 0; i < m; i += span) {
     const int64_t m1 = m - i < span ? m - i : span;
-    memset(made, 0, sizeof made);
-    farcall_sums_KIND(n, m1, k, b, 1, b_row, a + i * a_row, a_column, made, span);
+    if (k == 0) memset(made, 0, sizeof made);
+    farcall_sums_KIND(n, m1, k, b, 1, b_row, a + i * a_row, a_column, made, span, 0);
     for (int64_t r = 0; r < m1; ++r)
       for (int64_t j = 0; j < n; ++j)
         c[(i + r) * c_row + j] =

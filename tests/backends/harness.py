@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,10 @@ from farcall.toolchain import Target, find_compiler
 ROOT = Path(__file__).resolve().parents[2]
 CC = find_compiler()
 NATIVE = CC.target_flags(Target.host())
-COMPILE = [*CC.command, "-std=c11", "-shared", "-fPIC", "-w", "-fno-math-errno", "-fno-trapping-math"]
+COMPILE = [*CC.command, "-std=c11", "-fPIC", "-w", "-fno-math-errno", "-fno-trapping-math"]
 COMPILE += [f"-I{ROOT / 'include'}"]
+
+_OBJECTS = tempfile.TemporaryDirectory(prefix="farcall-kernels-")  # it goes with the process
 
 
 class Any(ctypes.Structure):
@@ -138,15 +141,12 @@ def compile_regions(
             for file, text in item.code.texts.items():
                 (folder / file).write_text(text)
                 files.append(file)
-        kernels = {f"{one.name}.c": one.text for item in compiled for one in item.code.kernels}
-        for file, text in kernels.items():
-            (folder / file).write_text(text)
+        used = {one.name: one for item in compiled for one in item.code.kernels}
+        kernels = [_object(one.name, one.text, (*flags, *one.compile_flags)) for one in used.values()]
+        command = [*COMPILE, "-shared", *flags, *compiled[-1].code.compile_flags]
         halves = [files[i::2] for i in range(2) if files[i::2]]
         jobs = [
-            subprocess.Popen(
-                [*COMPILE, *flags, *item.code.compile_flags, *half, *kernels, "-o", f"lib{i}.so", "-lm"],
-                cwd=folder,
-            )
+            subprocess.Popen([*command, *half, *kernels, "-o", f"lib{i}.so", "-lm"], cwd=folder)
             for i, half in enumerate(halves)
         ]
         statuses = [job.wait() for job in jobs]
@@ -160,6 +160,15 @@ def compile_regions(
             item.function = library[f"__tvm_ffi_{item.region.name}"]
             item.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
     return compiled
+
+
+@cache
+def _object(name: str, text: str, flags: tuple[str, ...]) -> Path:
+    """Kernels, which many models share, compiled once a process."""
+    folder = Path(tempfile.mkdtemp(dir=_OBJECTS.name))
+    (folder / f"{name}.c").write_text(text)
+    subprocess.run([*COMPILE, *flags, "-c", f"{name}.c"], cwd=folder, check=True)
+    return folder / f"{name}.o"
 
 
 def _aligned(data: np.ndarray) -> np.ndarray:

@@ -161,7 +161,7 @@ def _reciprocal(node: ir.Node, x: str) -> str:
 
 @elementwise("Relu", check=_check_signed)
 def _relu(node: ir.Node, x: str) -> str:
-    return f"farcall_at_least_{_tag(_dtype(node))}({x}, 0)"  # NaN stays NaN
+    return f"{x} < 0 ? 0 : {x}"  # NaN stays NaN
 
 
 @elementwise("LeakyRelu", check=_check_floats)

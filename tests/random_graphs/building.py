@@ -247,8 +247,7 @@ class Graph:
                 found = [blurred(array, blur, longest) for array in found]
                 if step.node.op_type == "Sigmoid":  # onnxruntime has none between 0 and a rounding error of 1
                     found = [one + blurred(np.spacing(np.ones_like(one)), blur) for one in found]
-                if _cancels(step.node):
-                    size = max(arrays[0].shape, default=1) if step.node.op_type == "Resize" else 1
+                if size := _cancels(step.node, arrays):
                     found = [cancelled(one, blur, longest, size) for one in found]
             values.update(zip(filter(None, step.node.output), found, strict=True))
         return values
@@ -305,11 +304,19 @@ def _is_wrong_in_reference(node: onnx.NodeProto) -> bool:
             return op in _WRONG_IN_REFERENCE
 
 
-def _cancels(node: onnx.NodeProto) -> bool:
-    """Whether the zeros of a node are differences of numbers around 1: ends of windows, mixtures, Gelus."""
-    return node.op_type.endswith(("Window", "Gelu")) or (
-        node.op_type == "Resize" and not _picks_nearest(node)
-    )
+_EXPONENTIAL = {"Elu", "Selu", "Celu"}  # onnxruntime computes exp(x) - 1, with few digits near zero
+
+
+def _cancels(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> float:
+    """How large the numbers are whose differences are a node's zeros: those at the ends of windows, for
+    example, or of mixtures. 0 if they are no differences.
+    """
+    if node.op_type in _EXPONENTIAL:
+        factors = [helper.get_attribute_value(item) for item in node.attribute]
+        return float(np.prod([2, *np.maximum(np.abs(factors), 1)]))
+    if node.op_type == "Resize" and not _picks_nearest(node):
+        return max(inputs[0].shape, default=1)
+    return float(node.op_type.endswith(("Window", "Gelu")))
 
 
 def _picks_nearest(node: onnx.NodeProto) -> bool:
@@ -342,7 +349,7 @@ def blurred(
 
 
 def cancelled(
-    array: np.ndarray, rng: np.random.Generator, longest: type[np.floating], size: int = 1
+    array: np.ndarray, rng: np.random.Generator, longest: type[np.floating], size: float = 1
 ) -> np.ndarray:
     """Floats moved by at most the rounding error of ``size``; of those that are no larger, some become 0."""
     eps = size * max(np.finfo(array.dtype).eps, np.finfo(longest).eps)

@@ -65,6 +65,7 @@ class AdbServer:
                 request = _read(client, int(_read(client, 4), 16)).decode()
                 if not self._answer(client, request):
                     break
+            _part(client)
         self._open.discard(client)
 
     def _answer(self, client: socket.socket, request: str) -> bool:
@@ -260,6 +261,14 @@ def _stat2(client: socket.socket, path: Path) -> None:
         client.sendall(struct.pack("<4sIQQIIIIQqqq", b"STA2", *numbers, info.st_size, *times))
     except OSError as error:
         client.sendall(struct.pack("<4sIQQIIIIQqqq", b"STA2", error.errno or 5, *[0] * 10))
+
+
+def _part(client: socket.socket) -> None:
+    """Read what the client still sends: a socket closed with it unread takes back the last of our answer."""
+    client.settimeout(60)
+    client.shutdown(socket.SHUT_WR)
+    while client.recv(4096):
+        pass
 
 
 def _read(client: socket.socket, size: int) -> bytes:

@@ -365,13 +365,15 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
         farcall_tiles_KIND(rows, n1, k1, from, a_row, a_column, a_group, b0, b1, row, to, c_row, add,
             first + i0 * first_row, first_row, packed);
       }
-      /* Behind the tiles, which ask for the rows of A ahead of their use. */
-      if (narrow)
-        farcall_last_columns_KIND(rows, narrow, k1, from, a_group,
-            b + k0 * b_row + n / PANEL * b_panel + n % PANEL, b_row, c + i0 * c_row + n, c_row, k0 != 0,
-            start ? start + i0 * start_row + n * start_column : &none, start ? start_row : 0,
-            start ? start_column : 0);
     }
+    /* Behind the tiles, which ask for the rows of A ahead of their use. In their loop, LLVM for Hexagon would
+     * overwrite the loop's bound. */
+    for (int64_t i0 = 0; i0 < m && narrow; i0 += band)
+      farcall_last_columns_KIND(m - i0 < band ? m - i0 : band, narrow, k1,
+          a + k0 * a_column + i0 / GROUP * a_group, a_group,
+          b + k0 * b_row + n / PANEL * b_panel + n % PANEL, b_row, c + i0 * c_row + n, c_row, k0 != 0,
+          start ? start + i0 * start_row + n * start_column : &none, start ? start_row : 0,
+          start ? start_column : 0);
   }
 }
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Arrays = Sequence["np.ndarray[Any, Any]"]
 _STEPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # from 1 to the next one
 # Operands tell sizes or indices of others, or have their dims: with other sizes, they would be wrong.
-_TIED = {"AffineGrid", "GatherElements", "ReverseSequence", "ScatterND"}
+_TIED = {"AffineGrid", "GatherElements", "ReverseSequence", "ScatterND", "TensorScatter"}
 _LEAST = 1e-6  # absolute tolerance: the reference itself rounds
 
 

@@ -358,6 +358,12 @@ def test_an_empty_result_beside_one_with_elements() -> None:
     same_as_c(model(text, w=numbers(8, 4)), "onednn", [numbers(0, 8), numbers(3, 8)])
 
 
+def test_a_transposed_convolution_of_no_elements_may_have_some() -> None:
+    text = "g (float[1, 2, n, m] x) => (float[1] y) { y = ConvTranspose <strides = [2, 1]> (x, w, b) }"
+    made = model(text, w=numbers(2, 3, 3, 2), b=numbers(3))
+    same_as_c(made, "onednn", *([numbers(1, 2, *size)] for size in ((0, 4), (2, 0), (0, 0), (2, 4))))
+
+
 @pytest.mark.parametrize("axis", [-1, 1, 3])
 def test_softmax_before_opset_13_took_all_axes_from_one_on(axis: int) -> None:
     made = model(f"g (float[n, 6, 5, 9] x) => (float[1] y) {{ y = Softmax <axis = {axis}> (x) }}")

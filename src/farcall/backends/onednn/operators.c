@@ -76,7 +76,8 @@ static int describe_afters(struct build* b) {
   return status;
 }
 
-/* Copies the window. An axis without elements is read as one zero, which takes the place of padding. */
+/* Copies the window. An axis without elements is read as one zero, which takes the place of padding; what a transposed
+ * one makes of it is cut off. */
 static void copy_window(struct build* b, int64_t* window) {
   const struct use* source = use_of(b, DNNL_SOURCE);
   int spatial = b->op->spatial;
@@ -84,7 +85,8 @@ static void copy_window(struct build* b, int64_t* window) {
   for (int i = 0; source->is_empty && i < spatial; ++i) {
     if (b->plan->sizes[source->operand->dims + 2 + i] != 0) continue;
     int64_t *before = &window[spatial * 3 + i], *after = &window[spatial * 4 + i];
-    --*(*before > 0 ? before : after);
+    if (b->op->kind == DECONVOLUTION) *after += window[i];
+    else --*(*before > 0 ? before : after);
   }
 }
 

@@ -1,6 +1,8 @@
-"""C files that do not depend on the model. Their rooms write them without onnx, and without numpy.
+"""C files that do not depend on the model.
 
-An installation brings the objects of those that most models need: see ``scripts/fixed_objects.py``.
+An installation brings the objects of those that most models need. ``scripts/fixed_objects.py`` makes them
+when farcall is built, where onnx and numpy are perhaps not installed: the modules that write such files, and
+this one, import neither.
 """
 
 from __future__ import annotations

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-# exp(x) = 2^n exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer, which is in the low bits.
-# 2^n is multiplied in two halves, so that the largest and the subnormal results are right.
-_EXP = """static inline float farcall_scale(int32_t n) {
+_SCALE = """static inline float farcall_scale(int32_t n) {
   const uint32_t bits = (uint32_t)(n + 127) << 23;
   float power;
   memcpy(&power, &bits, sizeof power);
   return power;
-}
-static inline float farcall_expf(float x) {
-  float t = x < -104.0f ? -104.0f : x;
+}"""
+
+
+def _exponential(name: str, low: str, polynomial: str, result: str) -> str:
+    """A function made of exp(x) = 2^n exp(r), |r| <= ln(2)/2: ``k`` is n, and ``p`` the ``polynomial`` of r.
+
+    Adding 1.5 * 2^23 rounds to an integer, which is in the low bits. The result is 2^n p, after the lines of
+    ``result``. 2^n is multiplied in two halves, so that the largest and the subnormal results are right.
+    """
+    return f"""static inline float {name}(float x) {{
+  float t = x < {low} ? {low} : x;
   t = t > 89.0f ? 89.0f : t;
   const float shifted = t * 1.44269504f + 12582912.0f;
   const float n = shifted - 12582912.0f;
@@ -29,34 +35,21 @@ static inline float farcall_expf(float x) {
   p = p * r + 0.04166839f;
   p = p * r + 0.16666521f;
   p = p * r + 0.49999994f;
-  p = p * (r * r) + r + 1.0f;
+  p = {polynomial};
   uint32_t bits;
   memcpy(&bits, &shifted, sizeof bits);
   const int32_t k = (int32_t)(bits - 0x4b400000u), half = k >> 1;
-  return p * farcall_scale(half) * farcall_scale(k - half);
-}"""
+{result}  return p * farcall_scale(half) * farcall_scale(k - half);
+}}"""
+
+
+_EXP = _exponential("farcall_expf", "-104.0f", "p * (r * r) + r + 1.0f", "")
 
 # exp(x) - 1 = 2^n ((exp(r) - 1) + (1 - 2^-n)), which is exact near zero, where exp(x) is rounded to 1. Below
 # -20, the result is -1. 2^-128 is no normal number, and as good as 2^-126.
-_EXPM1 = """static inline float farcall_expm1f(float x) {
-  float t = x < -20.0f ? -20.0f : x;
-  t = t > 89.0f ? 89.0f : t;
-  const float shifted = t * 1.44269504f + 12582912.0f;
-  const float n = shifted - 12582912.0f;
-  float r = t - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  float p = 0.0013814596f;
-  p = p * r + 0.0083687175f;
-  p = p * r + 0.04166839f;
-  p = p * r + 0.16666521f;
-  p = p * r + 0.49999994f;
-  p = p * (r * r) + r;
-  uint32_t bits;
-  memcpy(&bits, &shifted, sizeof bits);
-  const int32_t k = (int32_t)(bits - 0x4b400000u), half = k >> 1;
-  p += 1.0f - farcall_scale(k > 126 ? -126 : -k);
-  return p * farcall_scale(half) * farcall_scale(k - half);
-}"""
+_EXPM1 = _exponential(
+    "farcall_expm1f", "-20.0f", "p * (r * r) + r", "  p += 1.0f - farcall_scale(k > 126 ? -126 : -k);\n"
+)
 
 # -m / (m + 2), where m = exp(-2|x|) - 1 = 2^n (exp(r) - 1) + (2^n - 1), without cancellation near zero. Of a
 # positive exponent, m + 2 would be rounded by more. From 10 on, the result is 1.
@@ -102,7 +95,7 @@ _ERF = """static inline float farcall_erff(float x) {
 }"""
 
 _OURS = ("exp", "expm1", "tanh", "erf")
-FUNCTIONS = f"{_EXP}\n{_EXPM1}\n{_TANH}\n{_ERF}"  # a later one may call an earlier one
+FUNCTIONS = f"{_SCALE}\n{_EXP}\n{_EXPM1}\n{_TANH}\n{_ERF}"  # a later one may call an earlier one
 
 
 def function(dtype: ir.DataType | None, name: str) -> str:

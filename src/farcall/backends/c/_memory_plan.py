@@ -48,9 +48,8 @@ class MemoryPlan(Generic[T]):
 
 Members: TypeAlias = Sequence[tuple[Life[T], int]]
 
-Arena: TypeAlias = tuple[
-    Dim, Members[T], dict[T, int]
-]  # its unit in bytes; buffers, sizes; offsets, in units
+# The unit of an arena in bytes; its buffers with their sizes, and their offsets, both in units.
+Arena: TypeAlias = tuple[Dim, Members[T], dict[T, int]]
 Layout: TypeAlias = tuple[dict[T, Dim], Dim]  # offsets, and the size of the workspace
 
 _TYPICAL = (16, 128, 1024)  # sizes of symbols, for which two layouts are compared

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +24,8 @@ from unittest.mock import patch
 import onnx
 
 import farcall as fc
-from bench.harness import Row, rows_of, spread
+from bench.harness import Row, blocks, rows_of, spread
+from bench.kernels import PEAK
 from bench.networks import CASES, Case
 from bench.rivals import RIVALS
 from farcall import _core
@@ -31,6 +33,8 @@ from farcall import _core
 THREADS = (1, 2)
 BIG = "ResNet-50"  # whose load, memory and build are measured, too
 STARTS, BUILDS = 7, 3
+ROUNDS, LONG = 31, 0.02  # a call that takes longer, in seconds, has fewer rounds
+FEWER = 13
 
 
 def run() -> list[Row]:
@@ -77,25 +81,76 @@ def _make(folder: Path, case: Case) -> None:
     fc.partition(folder / "model.onnx").build().save(folder / "model.so")
 
 
-def _child(*arguments: str | Path, threads: int = 1) -> Any:
+class _Engine:
+    """A process that runs the model in one engine: see ``model_child``."""
+
+    def __init__(self, folder: Path, name: str, engine: str, threads: int):
+        self.name, self.reason = engine, ""
+        words, settings = _child("serve", folder, name, engine, str(threads), threads=threads)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(words, env=settings, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+
+    def ask(self, command: str, *arguments: str) -> float | None:
+        """Its reply; None, if the engine cannot take the model, for which ``reason`` is then the reason."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps([command, *arguments]) + "\n")
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process of {self.name} ended at {command!r}: see above")
+        reply: dict[str, Any] = json.loads(line)
+        self.reason = reply.get("absent", "")
+        return reply.get("is")
+
+    def measure(self) -> float:
+        """Seconds of a call of a model that it has prepared."""
+        return _known(self.ask("measure"))
+
+    def __enter__(self) -> _Engine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.communicate()
+
+
+def _child(*arguments: str | Path, threads: int = 1) -> tuple[list[str], dict[str, str]]:
+    """The command of a process, and its environment."""
     settings = {"FARCALL_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.model_child", *map(str, arguments)],
-        env={**os.environ, **settings}, stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    return json.loads(done.stdout.splitlines()[-1])
+    return [sys.executable, "-m", "bench.model_child", *map(str, arguments)], {**os.environ, **settings}
 
 
 def _compare(folder: Path, name: str, case: Case, threads: int) -> list[Row]:
-    found = _child("compare", folder, name, str(threads), *_rivals(case), threads=threads)
-    for rival, reason in found["absent"].items():
-        _say(f"{name}, {rival}: {reason}")
     result = []
-    for size, times in found["times"].items():
-        work = ", ".join(filter(None, (name, size, f"{threads} thread{'s' if threads > 1 else ''}")))
-        limits = {rival: case.beside.get(rival, case.reach[size]) for rival in times if rival != "farcall"}
-        result += rows_of(work, times, ratios=limits)
+    with ExitStack() as stack:
+        names = [*_rivals(case), "farcall"]  # onnxruntime is the first: its results are the expected ones
+        engines = [stack.enter_context(_Engine(folder, name, engine, threads)) for engine in names]
+        for size in case.inputs:
+            work = ", ".join(filter(None, (name, size, f"{threads} thread{'s' if threads > 1 else ''}")))
+            times = _times(work, engines, size)
+            if case.operations:
+                least = case.operations / (_known(engines[-1].ask("peak")) * threads)
+                times[PEAK] = [least] * len(times["farcall"])
+            limits = {
+                rival: case.beside.get(rival, case.reach[size]) for rival in times if rival != "farcall"
+            }
+            result += rows_of(work, times, ratios=limits)
     return result
+
+
+def _times(work: str, engines: Sequence[_Engine], size: str) -> dict[str, list[float]]:
+    """Seconds of a call in each round, by the names of the engines that take the model in this size."""
+    found = {engine.name: engine.ask("prepare", size) for engine in engines}
+    for engine in engines:
+        if engine.reason:
+            _say(f"{work}, {engine.name}: {engine.reason}")
+    contenders = {
+        engine.name: engine.measure for engine in reversed(engines) if found[engine.name] is not None
+    }
+    return blocks(contenders, FEWER if _known(found["farcall"]) > LONG else ROUNDS)
+
+
+def _known(reply: float | None) -> float:
+    assert reply is not None
+    return reply
 
 
 def _starts(folder: Path) -> list[Row]:
@@ -103,7 +158,7 @@ def _starts(folder: Path) -> list[Row]:
     found: dict[str, list[dict[str, float]]] = {"farcall": [], "onnxruntime": []}
     for _ in range(STARTS):
         for engine, samples in found.items():
-            samples.append(_child("start", folder, BIG, engine))
+            samples.append(_start(folder, engine))
     seconds, memory = (
         {engine: [one[key] for one in samples] for engine, samples in found.items()}
         for key in ("seconds", "bytes")
@@ -113,6 +168,13 @@ def _starts(folder: Path) -> list[Row]:
     title = f"{BIG}, peak memory of load and call"
     rows.append(Row(title, ours, spread(memory["farcall"]), "onnxruntime", theirs, reach_ratio=1.0, unit="B"))
     return rows
+
+
+def _start(folder: Path, engine: str) -> dict[str, float]:
+    words, settings = _child("start", folder, BIG, engine)
+    done = subprocess.run(words, env=settings, stdout=subprocess.PIPE, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _builds(folder: Path) -> list[Row]:

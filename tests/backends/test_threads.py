@@ -259,6 +259,24 @@ def test_one_thread_makes_none(path: Path) -> None:
     assert python(asked, path, FARCALL_THREADS="3") == "0\n"
 
 
+def test_threads_share_a_convolution_of_bytes_by_its_channels(tmp_path: Path) -> None:
+    """A small image has one block of columns."""
+    model = """c (uint8[1, 64, 14, 14] x) => (int32[1, 250, 14, 14] y) <int8[250, 64, 3, 3] w>
+     { y = ConvInteger <pads = [1, 1, 1, 1]> (x, w) }"""
+    path = fc.partition(with_weights(model), backends=["c"]).build().save(tmp_path / "bytes.so")
+    run = fc.load_module(path)["main"]
+    x = np.random.default_rng(0).integers(0, 255, (1, 64, 14, 14), np.uint8)
+    one, several = (np.from_dlpack(run(x, threads=threads)) for threads in (1, 3))
+    assert np.array_equal(one, several)
+    code = (
+        "import os, sys, numpy as np, farcall as fc\n"
+        "run, x = fc.load_module(sys.argv[1])['main'], np.ones((1, 64, 14, 14), 'u1')\n"
+        "tasks = lambda: len(os.listdir('/proc/self/task'))\n"
+        "before = tasks(); run(x); print(tasks() - before)"
+    )
+    assert python(code, path, FARCALL_THREADS="3") == "2\n"
+
+
 def test_a_child_makes_its_own_threads(path: Path) -> None:
     code = COUNT + (
         "first = mod(*x)\n"

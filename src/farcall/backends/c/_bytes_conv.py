@@ -10,7 +10,7 @@ channel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
@@ -28,6 +28,7 @@ from farcall.graph.dims import Dim, ceildiv, product
 _D = ir.DataType
 _BYTES = 1 << 18  # of a matrix of windows
 _FEWEST, _MOST = 64, 512  # columns of it, unless the output has fewer
+_UNITS, _LEAST = 8, 32  # parts of the work that threads can share, and output channels of one
 
 
 def has_byte_weights(conv: Convolution, zero: ir.Value | None) -> bool:
@@ -84,6 +85,7 @@ class ByteConvolution:
         plane, out_plane = kernel.dim(conv.plane), kernel.dim(conv.out_plane)
         if self.is_padded:
             kernel.line("int64_t padded = -1;  /* the planes that the copy has */")
+        kernel.line("int64_t filled = -1;  /* the block whose windows the matrix has */")
         with self._each_block(width, rows, block):
             kernel.line(f"const uint8_t* in = {source} + (n * {conv.group} + g) * {conv.ins} * {plane};")
             if self.is_padded:
@@ -92,14 +94,16 @@ class ByteConvolution:
                     kernel.line(f"padded = n * {conv.group} + g;")
             if self.is_padded and not self.by_words:
                 kernel.line(f"in = {copy};")
-            self._fill(offsets, matrix, width, copy)
-            kernel.line(f"const int64_t channel = g * {conv.outs};")
+            with kernel.block("if (filled != columns_block)"):
+                self._fill(offsets, matrix, width, copy)
+                kernel.line("filled = columns_block;")
+            kernel.line(f"const int64_t channel = g * {conv.outs} + m0;")
             outs = conv.group * conv.outs
             place = f"(n * {outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
             size = "sizeof(uint32_t)" if scale == "0" else "1"
-            left = f"{weights} + g * {self._tall * self.fours * STEP}"
+            left = f"{weights} + (g * {self._tall} + m0) * {self.fours * STEP}"
             kernel.line(
-                f"farcall_bytes_conv({conv.outs}, columns, {self.fours}, {left}, {matrix}, 4 * length, "
+                f"farcall_bytes_conv(channels, columns, {self.fours}, {left}, {matrix}, 4 * length, "
                 f"{row} + channel, {scale}, {first}, {y} + {place}, {out_plane} * (int64_t){size});"
             )
 
@@ -174,17 +178,24 @@ class ByteConvolution:
 
     @contextmanager
     def _each_block(self, width: Dim, rows: Dim, block: int) -> Iterator[None]:
-        """The loop over blocks of rows, or over parts of a long row, of each group; threads share it."""
+        """The loop over blocks of rows, or over parts of a long row, of each group; threads share it.
+
+        Parts of the output channels are innermost: a thread uses a block's windows for several of them.
+        """
         kernel, conv = self.kernel, self.conv
         total, long = kernel.dim(rows), kernel.dim(width)
         part = _MOST if block == 1 else width
         counts = (ceildiv(rows, block), ceildiv(width, part) if part != 0 else 0)
-        blocks = product((conv.images, conv.group, *counts))
-        cost = product((conv.outs, self.fours + ELEMENT, block, part))
-        with kernel.parallel("block", blocks, cost):
-            names = ("n", "g", "row_block", "row_part")
-            places = zip(names, (conv.images, conv.group, *counts), strict=True)
-            declare_indices(kernel, "block", list(places))
+        places = (conv.images, conv.group, *counts)
+        channels = self._channels(places)
+        parts = ceildiv(conv.outs, channels)
+        cost = product((channels, self.fours + ELEMENT, block, part))
+        with kernel.parallel("block", product((*places, parts)), cost):
+            names = ("n", "g", "row_block", "row_part", "channel_part")
+            declare_indices(kernel, "block", list(zip(names, (*places, parts), strict=True)))
+            kernel.line(f"const int64_t columns_block = block / {parts}, m0 = channel_part * {channels};")
+            rest = f"{conv.outs} - m0"
+            kernel.line(f"const int64_t channels = {rest} < {channels} ? {rest} : {channels};")
             kernel.line(f"const int64_t r0 = row_block * {block}, o0 = row_part * {kernel.dim(part)};")
             kernel.line(f"const int64_t r1 = {total} - r0 < {block} ? {total} : r0 + {block};")
             kernel.line(
@@ -195,6 +206,12 @@ class ByteConvolution:
                 f"const int64_t length = (columns + {COLUMNS - 1}) / {COLUMNS} * {COLUMNS} | {COLUMNS};"
             )
             yield
+
+    def _channels(self, places: Sequence[Dim]) -> int:
+        """The output channels of an iteration: fewer than all, if there are few blocks of columns."""
+        known = product(count for count in places if isinstance(count, int))
+        wanted = ceildiv(_UNITS, max(known, 1)) if isinstance(known, int) else 1
+        return max(_LEAST, ceildiv(ceildiv(self.conv.outs, wanted), HEIGHT) * HEIGHT)
 
     def _fill(self, offsets: str, matrix: str, width: Dim, copy: str) -> None:
         """Write the windows of a block: four of K of each column are one word."""

@@ -193,6 +193,16 @@ def test_operands_that_only_a_call_knows(computed: tuple[onnx.ModelProto, Any], 
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=info.name)
 
 
+def test_a_hole_beside_a_0_is_what_the_other_sizes_need() -> None:
+    """Any number would fit there; -1 stands for the size of a head in the shape that is made of `d`."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]>
+    g (float[1, q, d] x, float[1, n, d] k) => (float[1, q, e] y) {
+        y = com.microsoft.MultiHeadAttention <num_heads = 2> (x, k, k) }""")
+    main = fc.partition(model, backends=["c"]).build().load()["main"]
+    y = np.from_dlpack(main(np.ones((1, 3, 4), np.float32), np.ones((1, 0, 4), np.float32)))
+    assert y.tolist() == np.zeros((1, 3, 4)).tolist()
+
+
 def test_operands_that_do_not_fit_each_other_are_named() -> None:
     """Operands that may broadcast are copied by an Expand, which the model does not have: it is not named."""
     model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>

@@ -234,6 +234,14 @@ def _has_other_batches(node: onnx.NodeProto, inputs: Operands) -> bool:
     return inputs[0].shape[:count] != inputs[1].shape[:count]
 
 
+@_not_allowed("onnxruntime reads no index of data without elements", "GatherND")
+def _gathers_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
+    data, places = inputs
+    first = _attribute(node, "batch_dims", 0)
+    sizes = np.array(data.shape[first : first + places.shape[-1]])
+    return not data.size and bool(((places < -sizes) | (places >= sizes)).any())
+
+
 @_not_allowed(
     "onnxruntime leaves out conditions beyond the last element, whether or not they hold", "Compress"
 )

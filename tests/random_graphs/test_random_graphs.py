@@ -155,6 +155,7 @@ RECURRENT = onnx.helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=4)
 HEADS = onnx.helper.make_node(
     "MultiHeadAttention", ["q", "k", "v"], ["y"], domain="com.microsoft", num_heads=2
 )
+GATHER = onnx.helper.make_node("GatherND", ["x", "at"], ["y"])
 MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
 
 
@@ -179,6 +180,7 @@ MATMUL = onnx.helper.make_node("MatMul", ["a", "b"], ["y"])
         (GROUPED, [(2, 1, 16), (2, 1, 8), (2, 1, 8)], [(2, 1, 16), (2, 1, 2), (2, 1, 8)]),
         (RECURRENT, [(1, 1, 2), (1, 4, 2), (1, 4, 4)], [(1, 1, 2), (1, 3, 2), (1, 3, 3)]),
         (MATMUL, [(3, 4, 0), (3, 0, 6)], [(3, 4, 0), (6, 0, 6)]),
+        (GATHER, [(1, 0), (3, 2, 1)], [(0, 2), (3, 2, 1)]),
         (HEADS, [(2, 0, 4), (2, 3, 4), (2, 3, 4)], [(2, 1, 4), (2, 3, 4), (2, 3, 0)]),
     ],
 )

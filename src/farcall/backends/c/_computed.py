@@ -27,7 +27,7 @@ from farcall.backends.c._node import (
     want_dtypes,
 )
 from farcall.backends.c._registry import allocating, computed, is_late
-from farcall.graph.dims import Dim, dims, product, same
+from farcall.graph.dims import Dim, dims, late, product, same
 
 _INT64 = {ir.DataType.INT64}
 _INDICES = {ir.DataType.INT64, ir.DataType.INT32}
@@ -91,7 +91,10 @@ def _reshape(node: ir.Node) -> Iterator[Step]:
     other = refuse("has ", "known", " elements without -1, and the input has ", total)
     kernel.line(f"if (wide || (hole < 0 && known != {total})) {other}")
     kernel.line(f"if (hole >= 0 && (known == 0 ? {total} != 0 : {total} % known != 0)) {other}")
-    kernel.line(f"if (hole >= 0) want[hole] = known == 0 ? 0 : {total} / known;")
+    made, new = dims(node.outputs[0]), late(node.outputs[0])
+    _array(kernel, "made", ["0" if str(dim) in new else kernel.dim(dim) for dim in made])
+    # Any number fits where another is 0, also that which the other sizes of the model need.
+    kernel.line(f"if (hole >= 0) want[hole] = known == 0 ? made[hole] : {total} / known;")
     _copy(kernel, node, kernel.allocate(node.outputs[0], [f"want[{i}]" for i in range(count)], label(node)))
     yield kernel.step()
 

@@ -71,13 +71,27 @@ def test_what_the_evaluator_computes_in_another_dtype_stays() -> None:
     assert _operators(model) == ["AffineGrid", "GridSample"]
 
 
-def test_what_the_evaluator_computes_wrongly_stays() -> None:
-    """It sums over as many channels as there are samples."""
+@pytest.mark.parametrize(
+    "call",
+    [
+        "LRN <size = 3> (k)",  # sums of as many channels as there are samples
+        "LpNormalization <p = 1> (k)",  # with signs
+        "Softmax <axis = 1> (k)",  # of one axis, before opset 13
+        "GlobalMaxPool (k)",  # keeps a dim
+        "OneHot (i, n, l)",
+    ],
+)
+def test_what_the_evaluator_computes_wrongly_stays(call: str) -> None:
     model = load_model(
-        text_model("""g (float[1, 2, 1, 1] x) => (float[?, ?, ?, ?] y)
-    <float[1, 2, 1, 1] k = {3, 4}> { z = LRN <size = 3> (k)  y = Add (x, z) }""")
+        text_model(
+            f"""g (float[1, 2, 2, 1] x) => (float[?, ?, ?, ?] y)
+    <float[1, 2, 2, 1] k = {{3, 4, -5, 6}}, float[2] l = {{1, 2}}, int64 n = {{2}},
+    int64[1, 2, 2] i = {{0, 1, 1, 0}}>
+    {{ z = {call}  y = Add (x, z) }}""",
+            opset=12,
+        )
     )
-    assert _operators(model) == ["LRN", "Add"]
+    assert _operators(model) == [call.split(maxsplit=1)[0], "Add"]
 
 
 def test_random_numbers_are_not_frozen() -> None:

@@ -360,6 +360,17 @@ def test_a_number_that_is_only_declared_does_not_fix_a_dim_of_an_input(result: s
     assert text(found) == (("2*n",) if "Concat" in node else ("n",))
 
 
+def test_factors_that_may_be_0_are_not_divided_out() -> None:
+    """12 rows of no elements are as many as there are; a call decides whether there are none."""
+    model = load_model(
+        text_model("""g (float[n, 3, 4] x) => (float[?] y)
+    <int64[1] a = {14}, int64[1] b = {99}, int64[1] c = {0}>
+    { s = Slice (x, a, b, c)  y = Reshape (s, c) }""")
+    )
+    (pair,) = constraints(model)
+    assert [[evaluate(side, {"n": n}) for side in pair] for n in (3, 16)] == [[0, 0], [24, 2]]
+
+
 def test_common_factors_of_products_are_divided_out() -> None:
     """As TorchScript's exporter writes a view of [seq, batch, 32] after it traced a length of 7."""
     source = """g (float[seq, batch, 32] x) => (float[?, ?, ?] y) {

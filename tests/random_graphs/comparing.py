@@ -24,6 +24,7 @@ import onnx
 import farcall as fc
 from farcall.artifact import Plan, _sources
 from farcall.errors import UnsupportedOperatorError
+from farcall.graph.dims import evaluate, parse
 from farcall.toolchain import Compiler, Source, Target
 from farcall.toolchain import _build as _toolchain
 from farcall.toolchain._target import host_cpu_flags, host_triple, missing_features
@@ -284,7 +285,7 @@ def alone(graph: Graph) -> dict[int, str]:
     except Skip:
         return {}
     except Exception as error:
-        if _SQUEEZED.search(str(error)):
+        if _SQUEEZED.search(str(error)) or stretches(str(error)):
             return {}
         return {graph.seed: f"{type(error).__name__}: {error}"}
 
@@ -329,7 +330,7 @@ def _compare(cases: Sequence[Case], plan: Plan | None, report: Report) -> None:
             edge = edge or not all(array.size for array in other.inputs.values())
             if wrong and _SQUEEZED.search(wrong):
                 report.refused["a call in which a Squeeze without axes would give another rank"] += 1
-            elif wrong and edge and _STRETCHED.search(wrong):
+            elif wrong and (stretches(wrong) or (edge and _STRETCHED.search(wrong))):
                 report.refused["a call with a dim of 1 (or 0) that is another number elsewhere"] += 1
             elif wrong:
                 shapes = ", ".join(str(array.shape) for array in other.inputs.values())
@@ -341,8 +342,18 @@ _STRETCHED = re.compile(
     "pass arguments of other sizes|do not fit together|expected .*, got .*; dimension| instead of |"
     "expected .* == .* with "
 )
+_UNEQUAL = re.compile("expected (.+) == (.+) with (.+); pass arguments of other sizes")
 # It fixes the rank of a Squeeze without axes, too, as if no dim were 1 that may be another number.
 _SQUEEZED = re.compile("as it has no axes, and its rank is fixed")
+
+
+def stretches(message: str) -> bool:
+    """Whether a call is refused because one of two computed dims, which it makes differ, is 1 or 0."""
+    if not (found := _UNEQUAL.search(message)):
+        return False
+    *sides, given = found.groups()
+    sizes = {name: int(size) for name, size in (item.split("=") for item in given.split(", "))}
+    return min(abs(evaluate(parse(side), sizes)) for side in sides) < 2
 
 
 def _call(main: Callable[..., Any], cases: Sequence[Case]) -> list[list[np.ndarray]]:

@@ -93,6 +93,11 @@ def _ends_the_process(node: onnx.NodeProto, inputs: Operands) -> bool:
     return not _all_have_elements(inputs)
 
 
+@_not_compared("onnxruntime ends its process if there are no elements along three axes", "ConvTranspose")
+def _spreads_nothing_along_three_axes(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return inputs[0].ndim > 4 and not inputs[0].size
+
+
 @_not_compared("onnxruntime ends its process where heads have no width", "MultiHeadAttention")
 def _has_heads_of_no_width(node: onnx.NodeProto, inputs: Operands) -> bool:
     return not all(array.shape[-1] for array in inputs[:3])

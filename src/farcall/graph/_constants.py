@@ -23,9 +23,14 @@ _RANDOM = frozenset(
 _WINDOWS = ("AveragePool", "LpPool", "MaxPool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose")
 _ATTENTION = ("Attention", "FlexAttention", "LinearAttention")
 _UNBOUNDED = frozenset((*_WINDOWS, "DeformConv", "QLinearConv", *_ATTENTION, "RegexFullMatch"))
-# The evaluator computes these otherwise than ONNX says: the sums of LRN are of as many channels as there are
-# samples, and lengths and clips of the recurrent operators do nothing.
-_WRONG = frozenset(("LRN", "LSTM", "GRU", "RNN"))
+# The evaluator computes these otherwise than ONNX says, or does so in some forms: the sums of LRN are of as
+# many channels as there are samples, lengths and clips of the recurrent operators do nothing, the softmax
+# family of old opsets has one axis, the norm of odd `p` has signs, batches have another variance in training,
+# regions are read at other places, and global pools keep a dim.
+_SOFTMAX = ("Softmax", "LogSoftmax", "Hardmax")
+_POOLS = ("GlobalAveragePool", "GlobalMaxPool", "RoiAlign")
+_NORMS = ("BatchNormalization", "LpNormalization", "LRN")
+_WRONG = frozenset((*_SOFTMAX, *_POOLS, *_NORMS, "LSTM", "GRU", "RNN", "Resize"))
 # The first version that the evaluator knows, of operators that mean the same before it.
 _SINCE = {"QuantizeLinear": 19, "DequantizeLinear": 19}
 _KEPT = _RANDOM | _UNBOUNDED | _WRONG
@@ -100,6 +105,7 @@ def is_constant(node: ir.Node) -> bool:
     return (
         node.domain in ("", "ai.onnx")
         and node.op_type not in _KEPT
+        and not _is_wrong_in_this_form(node)
         and len(node.inputs) > 0
         and all(value is None or value.const_value is not None for value in node.inputs)
         and not any(value.is_graph_output() for value in node.outputs)
@@ -107,6 +113,16 @@ def is_constant(node: ir.Node) -> bool:
             a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()
         )
     )
+
+
+def _is_wrong_in_this_form(node: ir.Node) -> bool:
+    """Whether the evaluator computes another form of the operator than this one."""
+    if node.op_type == "Unique":  # the order of appearance of slices
+        return "axis" in node.attributes and node.attributes.get_int("sorted", 1) == 0
+    if node.op_type == "OneHot":  # the sum of one value and of the difference of both
+        values = node.inputs[2] if len(node.inputs) > 2 else None
+        return values is not None and values.dtype is not None and values.dtype.is_floating_point()
+    return False
 
 
 def _bytes(value: ir.Value, dims: PartialDims | None) -> float | None:

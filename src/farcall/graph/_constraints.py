@@ -105,11 +105,15 @@ class Equalities:
         if self._is_free(a) and (isinstance(b, int) or self._is_free(b)):
             return self._substitute(a, b)
         left, right = without_common_factors(a, b)
-        if (left, right) != (a, b):
+        if (left, right) != (a, b) and (self._binds(left, right) or not _may_be_zero(b, right)):
             self.equate(left, right, need)
             return self.resolve(b)
         self._pairs.setdefault((a, b), need)
         return b
+
+    def _binds(self, a: Dim, b: Dim) -> bool:
+        """Whether a symbol is all that one of two dims is, so that their equality gives it a value."""
+        return self._is_free(a) or self._is_free(b)
 
     def _is_free(self, dim: Dim) -> bool:
         return isinstance(dim, sympy.Symbol) and dim in self._rank
@@ -141,3 +145,13 @@ class Equalities:
                 raise MisfitError(f"the model needs {a} == {b}, which its other dims make {left} == {right}")
             found.setdefault((left, right), self._resolved(need))
         return found
+
+
+def _may_be_zero(dim: Dim, part: Dim) -> bool:
+    """Whether a call may make that factor 0 by which ``dim`` is more than its ``part``.
+
+    A symbol counts as a size above 0, and a quotient or a difference does not: 3 * floor(n/2) == floor(n/2)
+    holds for one element.
+    """
+    factor = sympy.sympify(dim) / sympy.sympify(part)
+    return bool(factor.atoms(sympy.Add, sympy.floor, sympy.Max, sympy.Min))

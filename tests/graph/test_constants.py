@@ -48,19 +48,6 @@ def test_a_chain_of_constants_becomes_one() -> None:
     np.testing.assert_allclose(constant.const_value.numpy(), np.full((2, 3), np.exp(np.float32(0.25))))
 
 
-def test_outputs_that_a_node_leaves_out_are_no_fault() -> None:
-    """The rule of LayerNormalization tells of three outputs."""
-    ones = helper.make_tensor("scale", TensorProto.FLOAT, [3], [1, 1, 1])
-    fill = helper.make_node("ConstantOfShape", ["shape"], ["filled"])
-    nodes = [
-        helper.make_node("Constant", [], ["one"], value=ones),
-        fill,
-        helper.make_node("LayerNormalization", ["filled", "one"], ["even"]),
-        helper.make_node("Add", ["x", "even"], ["y"]),
-    ]
-    assert _operators(load_model(_model(nodes))) == ["Add"]
-
-
 def test_what_the_evaluator_computes_in_another_dtype_stays() -> None:
     """It computes the grid of doubles in float32."""
     model = load_model(
@@ -92,6 +79,29 @@ def test_what_the_evaluator_computes_wrongly_stays(call: str) -> None:
         )
     )
     assert _operators(model) == [call.split(maxsplit=1)[0], "Add"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "opset"),
+    [
+        ("Slice (k, before, before, axis, back)", 20),  # numpy begins nowhere
+        ("Unsqueeze <axes = [2, 0]> (k)", 12),  # one after the other
+    ],
+)
+def test_where_numpy_has_other_bounds_or_axes_a_constant_stays(nodes: str, opset: int) -> None:
+    source = f"""g (float[1, 1, 1, 1, 2, 3] x) => (float[?, ?, ?, ?, ?, ?] y)
+        <float[1, 2, 3] k = {{3, -4, 5, -6, 7, 8}}, int64[1] before = {{-9}}, int64[1] axis = {{2}},
+         int64[1] back = {{-1}}> {{ z = {nodes}  y = Add (x, z) }}"""
+    model = load_model(text_model(source, opset))
+    assert len(_operators(model)) == 2
+
+
+@pytest.mark.parametrize("nodes", ["Slice (k, first, last, axis, step)", "Unsqueeze <axes = [0, 2]> (k)"])
+def test_what_numpy_does_as_onnx_does_is_folded(nodes: str) -> None:
+    source = f"""g (float[1, 1, 1, 1, 2, 3] x) => (float[?, ?, ?, ?, ?, ?] y)
+        <float[1, 2, 3] k = {{3, -4, 5, -6, 7, 8}}, int64[1] first = {{-9}}, int64[1] last = {{9}},
+         int64[1] axis = {{2}}, int64[1] step = {{3}}> {{ z = {nodes}  y = Add (x, z) }}"""
+    assert _operators(load_model(text_model(source, 12))) == ["Add"]
 
 
 def test_random_numbers_are_not_frozen() -> None:

@@ -1,7 +1,7 @@
 """Constant folding: computes nodes whose inputs are all constants, and replaces them by constants.
 
 Exporters leave such nodes (weights that are transposed or filled by ConstantOfShape), and backends should not
-have to handle them. ONNX's reference evaluator computes the values.
+have to handle them. ONNX's reference evaluator computes the values of those that it computes as ONNX says.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ from farcall.graph._view import PartialDims
 
 MAX_BYTES = 256 << 20  # a node with a larger result stays: the artifact would have to carry the constant
 _GROWTH = 8  # times the model's own constants: int4 weights as float32, or several steps for each weight
-_RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-)
-# The memory or time of the reference evaluator for these operators is not bounded by operands and results: it
-# pads as far as an attribute says, holds all scores of an attention, and matches any regular expression.
-_WINDOWS = ("AveragePool", "LpPool", "MaxPool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose")
-_ATTENTION = ("Attention", "FlexAttention", "LinearAttention")
-_UNBOUNDED = frozenset((*_WINDOWS, "DeformConv", "QLinearConv", *_ATTENTION, "RegexFullMatch"))
-# The evaluator computes these otherwise than ONNX says, or does so in some forms: the sums of LRN are of as
-# many channels as there are samples, lengths and clips of the recurrent operators do nothing, the softmax
-# family of old opsets has one axis, the norm of odd `p` has signs, batches have another variance in training,
-# regions are read at other places, and global pools keep a dim.
-_SOFTMAX = ("Softmax", "LogSoftmax", "Hardmax")
-_POOLS = ("GlobalAveragePool", "GlobalMaxPool", "RoiAlign")
-_NORMS = ("BatchNormalization", "LpNormalization", "LRN")
-_WRONG = frozenset((*_SOFTMAX, *_POOLS, *_NORMS, "LSTM", "GRU", "RNN", "Resize"))
+# The operators of which numpy has the like, so that the evaluator computes what ONNX says, in memory and time
+# that operands and results bound. Of many others it does not: it takes sums for norms of one, all planes for
+# one, another softmax before opset 13, and pads as far as an attribute says.
+_MOVES = """
+Cast CastLike Compress Concat ConstantOfShape DepthToSpace Expand EyeLike Flatten Gather GatherElements
+GatherND Identity NonZero Pad Range Reshape ReverseSequence ScatterElements ScatterND Shape Size Slice
+SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where BitCast
+"""
+_ELEMENTS = """
+Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Clip
+Cos Cosh DequantizeLinear Div Equal Erf Exp Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Log
+Max Mean Min Mod Mul Neg Not Or Pow QuantizeLinear Reciprocal Relu Round Sigmoid Sign Sin Sinh Sqrt Sub Sum
+Tan Tanh Xor
+"""
+_SUMS = """
+ArgMax ArgMin BlackmanWindow Einsum Gemm HammingWindow HannWindow MatMul MatMulInteger MelWeightMatrix
+ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+ReduceSumSquare
+"""
+_FOLDED = frozenset((_MOVES + _ELEMENTS + _SUMS).split())
 # The first version that the evaluator knows, of operators that mean the same before it.
 _SINCE = {"QuantizeLinear": 19, "DequantizeLinear": 19}
-_KEPT = _RANDOM | _UNBOUNDED | _WRONG
 
 
 class Folder:
@@ -104,25 +107,25 @@ def is_constant(node: ir.Node) -> bool:
     """Whether a node's inputs are all constants, its results never vary, and none is a graph output."""
     return (
         node.domain in ("", "ai.onnx")
-        and node.op_type not in _KEPT
-        and not _is_wrong_in_this_form(node)
+        and node.op_type in _FOLDED
         and len(node.inputs) > 0
         and all(value is None or value.const_value is not None for value in node.inputs)
         and not any(value.is_graph_output() for value in node.outputs)
-        and not any(
-            a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()
-        )
+        and _is_plain(node)
     )
 
 
-def _is_wrong_in_this_form(node: ir.Node) -> bool:
-    """Whether the evaluator computes another form of the operator than this one."""
-    if node.op_type == "Unique":  # the order of appearance of slices
-        return "axis" in node.attributes and node.attributes.get_int("sorted", 1) == 0
-    if node.op_type == "OneHot":  # the sum of one value and of the difference of both
-        values = node.inputs[2] if len(node.inputs) > 2 else None
-        return values is not None and values.dtype is not None and values.dtype.is_floating_point()
-    return False
+def _is_plain(node: ir.Node) -> bool:
+    """Whether the evaluator, which leaves it to numpy, takes bounds and axes as ONNX does."""
+    if (
+        node.op_type == "Slice"
+    ):  # numpy begins nowhere, where a backward slice begins before the first element
+        steps = node.inputs[4].const_value if len(node.inputs) > 4 and node.inputs[4] is not None else None
+        return steps is None or bool((steps.numpy() > 0).all())
+    if node.op_type == "Unsqueeze" and "axes" in node.attributes:  # it inserts one after the other
+        axes = node.attributes["axes"].as_ints()
+        return min(axes, default=0) >= 0 and list(axes) == sorted(axes)
+    return True
 
 
 def _bytes(value: ir.Value, dims: PartialDims | None) -> float | None:

@@ -156,8 +156,9 @@ class RegionWriter(FunctionWriter):
 
     Args:
         region: The region whose function is written.
-        places: Byte offsets in the workspace of values that are not inputs, outputs or constants. For a
-            value without an offset, the first call of :meth:`pointer` allocates separate memory.
+        places: Byte offsets in the workspace of values that are not inputs, outputs or constants, which a
+            call rounds down to multiples of 64. For a value without an offset, the first call of
+            :meth:`pointer` allocates separate memory.
         workspace: The size in bytes of the memory that ``places`` uses.
         compile_flags: Compiler flags that the code needs in addition to the toolchain's.
         libraries: The libraries that the code calls.
@@ -237,7 +238,11 @@ class RegionWriter(FunctionWriter):
         return self._workspace_pointer(f"{c_type(dtype)}* restrict", self._reserve(count * itemsize(dtype)))
 
     def place(self, offset: Dim) -> str:
-        """The name of a ``void*`` to byte ``offset`` of the workspace, for callers with their own plan."""
+        """The name of a ``void*`` into the workspace, for callers with their own plan.
+
+        Args:
+            offset: Bytes, which a call rounds down to a multiple of 64.
+        """
         if offset not in self._planned:
             self._planned[offset] = self._workspace_pointer("void*", offset)
         return self._planned[offset]
@@ -295,7 +300,10 @@ class RegionWriter(FunctionWriter):
 
     def _workspace_pointer(self, kind: str, offset: Dim) -> str:
         name = f"v{len(self._pointers)}"
-        self._pointers[name] = Pointer(kind, offset=self.dim(offset))
+        place = self.dim(offset)
+        if not isinstance(offset, int):
+            place = f"({place} & ~INT64_C({ALIGNMENT - 1}))"
+        self._pointers[name] = Pointer(kind, offset=place)
         return name
 
     def _declare(self, value: ir.Value) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
 
 import sympy
 
 from farcall.graph.dims import Dim, fold
 
 _MOST = 12  # sums between which the sizes decide; of more, the bound is the largest part of them
+_TERMS = 8  # of a size; of one with more, the size is one term
 
-_Sum = dict[Dim, int]  # what is alive in a step: each size without its factor -> the sum of the factors
+# A size as a sum of ``factor * unit``. A unit is 1 or an expression that is never negative.
+Sum: TypeAlias = dict[Dim, int]
 
 
 def most_alive(buffers: Iterable[tuple[Dim, int, int]]) -> Dim:
@@ -21,51 +25,60 @@ def most_alive(buffers: Iterable[tuple[Dim, int, int]]) -> Dim:
     """
     changes: dict[int, list[tuple[Dim, int]]] = {}
     for size, start, end in buffers:
-        key, factor = _parts(size)
-        changes.setdefault(start, []).append((key, factor))
-        changes.setdefault(end + 1, []).append((key, -factor))
-    alive: _Sum = {}
-    peaks: list[_Sum] = []
+        for unit, factor in terms(size).items():
+            changes.setdefault(start, []).append((unit, factor))
+            changes.setdefault(end + 1, []).append((unit, -factor))
+    alive: Sum = {}
+    peaks: list[Sum] = []
     for step in sorted(changes):
-        for key, factor in changes[step]:
-            alive[key] = alive.get(key, 0) + factor
-        _keep(peaks, alive)
+        for unit, factor in changes[step]:
+            alive[unit] = alive.get(unit, 0) + factor
+        keep(peaks, alive)
     return maximum_of([total(peak) for peak in peaks[:_MOST]])
 
 
-def largest(sums: Iterable[_Sum]) -> Dim | None:
-    """The largest of these sums of ``factor * size``; None: too many of them may be it."""
-    peaks: list[_Sum] = []
-    for one in sums:
-        _keep(peaks, one)
-    return None if len(peaks) > _MOST else maximum_of([total(peak) for peak in peaks])
+@lru_cache(maxsize=4096)
+def _terms(size: sympy.Expr) -> tuple[tuple[Dim, int], ...]:
+    found = [term.as_coeff_Mul() for term in sympy.Add.make_args(_expanded(size))]
+    if all(factor.is_Integer and unit.is_integer and unit.is_nonnegative for factor, unit in found):
+        return tuple((fold(unit), int(factor)) for factor, unit in found)
+    factor, unit = size.as_coeff_Mul()
+    whole = factor.is_Integer and factor > 0 and unit.is_integer
+    return ((fold(unit), int(factor)),) if whole else ((size, 1),)
 
 
-def _parts(size: Dim) -> tuple[Dim, int]:
-    """A size without its integer factor, and the factor."""
-    if isinstance(size, int):
-        return 1, size
-    factor, key = size.as_coeff_Mul()
-    return (fold(key), int(factor)) if factor.is_Integer and factor > 0 else (size, 1)
+def _expanded(size: sympy.Expr) -> sympy.Expr:
+    """``3072*s + 3072`` for ``3072*(s + 1)``."""
+    count = 1
+    for item in sympy.Mul.make_args(size):
+        count *= len(sympy.Add.make_args(item))
+    return sympy.expand(size, deep=False) if count <= _TERMS else size
 
 
-def _keep(peaks: list[_Sum], alive: _Sum) -> None:
+def terms(size: Dim) -> Sum:
+    """A size, which is not negative, as a sum. It is one unit if parts of it may be negative."""
+    return {1: size} if isinstance(size, int) else dict(_terms(size))
+
+
+def keep(peaks: list[Sum], one: Sum) -> None:
     """Add a sum that none exceeds, and remove those that it exceeds."""
-    if any(_exceeds(peak, alive) for peak in peaks):
+    if any(_exceeds(peak, one) for peak in peaks):
         return
-    peaks[:] = [peak for peak in peaks if not _exceeds(alive, peak)]
-    peaks.append({key: factor for key, factor in alive.items() if factor})
+    peaks[:] = [peak for peak in peaks if not _exceeds(one, peak)]
+    peaks.append({unit: factor for unit, factor in one.items() if factor})
 
 
-def _exceeds(one: _Sum, other: _Sum) -> bool:
-    return all(one.get(key, 0) >= factor for key, factor in other.items())
+def _exceeds(one: Sum, other: Sum) -> bool:
+    return all(one.get(unit, 0) >= factor for unit, factor in other.items()) and all(
+        factor >= 0 or unit in other for unit, factor in one.items()
+    )
 
 
-def total(peak: _Sum) -> Dim:
+def total(peak: Sum) -> Dim:
     """The sum as one size."""
     found: Dim = 0
-    for key, factor in peak.items():
-        found = found + factor * key
+    for unit, factor in peak.items():
+        found = found + factor * unit
     return fold(found)
 
 

@@ -34,7 +34,8 @@ _RULES: Sequence[Callable[[Brick, int], int]] = (
     lambda brick, _: brick.end - brick.start,
 )
 _MANY = 1500  # of more buffers, only the first way is tried: the others take quadratic time
-_NEAR = 1.04  # the part of the lower bound at which an order is good enough
+_BEST = 1.005  # the part of the lower bound at which no other order is tried
+_NEAR = 1.04  # and at which no order is improved
 _TRIES, _WORK = 1000, 10_000_000  # of improvements; comparisons of two buffers, about a second
 _STARTS = 3  # orders that are improved
 
@@ -62,10 +63,10 @@ def best_order(bricks: Sequence[Brick]) -> Sequence[int]:
     search, tried = _Search(bricks), list[_Found]()
     for found in search.candidates():
         tried.append(found)
-        if found.ratio <= _NEAR:
+        if found.ratio <= _BEST:
             return found.stacked
     tried.sort(key=_Found.rank)
-    return search.improved(tried[:_STARTS]).stacked
+    return tried[0].stacked if tried[0].ratio <= _NEAR else search.improved(tried[:_STARTS]).stacked
 
 
 class _Search:

@@ -72,6 +72,33 @@ def test_a_loop_that_appends_stacks() -> None:
     compared(STEPS, [(x, np.array(at), np.array(4)) for at in (0, 2, -1)])
 
 
+UNBOUND = """
+g (float[n, 3] x) => (float[] y, float[] z, float[] w) {
+  one = Constant<value = int64 {1}> ()
+  yes = Constant<value = bool {1}> ()
+  rows = SplitToSequence<axis = 0, keepdims = 0>(x, one)
+  zero = Constant<value = float[3] {0, 0, 0}> ()
+  y = SequenceAt(rows, one)
+  z = ConcatFromSequence<axis = 1, new_axis = 1>(rows)
+  count = SequenceLength(rows)
+  w = Loop (count, yes, zero) <
+    body = step (int64 i, bool ci, float[] v) => (bool co, float[] vo) {
+      row = SequenceAt(rows, i)
+      half = Constant<value = float {0.5}> ()
+      part = Mul(v, half)
+      vo = Add(part, row)
+      co = Identity(yes)
+    }>
+}
+"""
+
+
+def test_unbound_rows_lack_the_axis() -> None:
+    """As TorchScript's exporter writes ``unbind``: the size 1 and `keepdims`, which onnxruntime heeds."""
+    x = np.random.default_rng(0).random((4, 3), np.float32)
+    compared(UNBOUND, [(x,), (x[:2],)])
+
+
 def test_what_is_not_known_is_left_to_others() -> None:
     """Tensors of different shapes in each call, from which one is taken by an index."""
     source = """

@@ -142,10 +142,9 @@ class Sequences:
             raise NotKnownError
         is_single = not view.has(1) or (view.shape(1) == () and view.ints(1) == [1])
         if is_single:
-            # As ONNX says, keepdims does not count if a size is given. (onnxruntime takes the axis away if it
-            # is 1, against the shapes that ONNX infers and torch declares for its unbind.)
-            keeps = view.has(1) or view.attr("keepdims", 1) == 1
-            self._note(view, Stack(tensor, axis, keeps))
+            # ONNX says that keepdims does not count if a size is given. It does for TorchScript's exporter,
+            # which writes unbind with the size 1, and for onnxruntime.
+            self._note(view, Stack(tensor, axis, view.attr("keepdims", 1) == 1))
             return None
         sizes = _sizes(view, shape[axis])
         if not 0 < len(sizes) <= _MOST:

@@ -1,4 +1,4 @@
-"""The kit's own exp, exp - 1, tanh and erf against double precision."""
+"""The kit's own exp, exp - 1, tanh, erf and sigmoid against double precision."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from farcall.backends.c._math import FUNCTIONS
 
 from .harness import CC, NATIVE
 
+NAMES = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay")
 LOOP = """void {0}_all(const float* x, float* y, long n) {{
   for (long i = 0; i < n; ++i) y[i] = farcall_{0}f(x[i]);
 }}
@@ -26,7 +27,7 @@ LOOP = """void {0}_all(const float* x, float* y, long n) {{
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("math")
     text = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n" + FUNCTIONS + "\n"
-    (folder / "m.c").write_text(text + "".join(LOOP.format(name) for name in ("exp", "expm1", "tanh", "erf")))
+    (folder / "m.c").write_text(text + "".join(LOOP.format(name) for name in NAMES))
     command = [
         *CC.command,
         "-std=c11",
@@ -53,12 +54,28 @@ def run(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "low", "high"),
-    [("exp", -103.5, 88.7), ("expm1", -103.5, 88.7), ("tanh", -12, 12), ("erf", -5, 5)],
+    [
+        ("exp", -103.5, 88.7),
+        ("expm1", -103.5, 88.7),
+        ("tanh", -12, 12),
+        ("erf", -5, 5),
+        ("sigmoid", -87.2, 110),
+        ("decay", -87.2, 0),
+    ],
 )
 def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: float) -> None:
     tiny = np.float32(2) ** np.arange(-149, 0, dtype=np.float32)
-    x = np.concatenate([np.linspace(low, high, 200_001, dtype=np.float32), tiny, -tiny])
-    exact = {"exp": np.exp, "expm1": np.expm1, "tanh": np.tanh, "erf": np.vectorize(math.erf)}[name]
+    x = np.concatenate(
+        [np.linspace(low, high, 200_001, dtype=np.float32), -tiny, *([tiny] if high > 0 else [])]
+    )
+    exact = {
+        "exp": np.exp,
+        "expm1": np.expm1,
+        "tanh": np.tanh,
+        "erf": np.vectorize(math.erf),
+        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "decay": np.exp,
+    }[name]
     true = exact(x.astype(np.float64))
     ulp = np.spacing(np.abs(true).astype(np.float32)).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -79,4 +96,13 @@ def test_edges(library: ctypes.CDLL) -> None:
         assert y[:4].tolist() == [0, 0, 1, -1]
         assert np.signbit(y[1])
         assert y[5:7].tolist() == [1, -1]
-    assert all(np.isnan(run(library, name, x)[4]) for name in ("exp", "expm1", "tanh", "erf"))
+    assert all(np.isnan(run(library, name, x)[4]) for name in NAMES)
+    assert run(library, "sigmoid", x)[:4].tolist() == [0.5, 0.5, 1, 0]
+    assert run(library, "sigmoid", x)[5:].tolist() == [1, 0, 1, 0]
+    assert run(library, "decay", -np.abs(x[:4])).tolist() == [1, 1, 0, 0]
+
+
+def test_results_below_the_normal_numbers(library: ctypes.CDLL) -> None:
+    x = np.linspace(-110, -87, 10_001, dtype=np.float32)
+    for name in ("sigmoid", "decay"):
+        assert np.abs(run(library, name, x) - np.exp(x.astype(np.float64))).max() < 2.0**-125

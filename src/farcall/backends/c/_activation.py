@@ -38,14 +38,14 @@ class Activation:
     def text(self, x: str, dtype: ir.DataType | None) -> str:
         """The C expression; ``x`` is the name of a variable."""
         one, a, b = (c_literal(value, dtype) for value in (1, self.alpha, self.beta))
-        exp, expm1, tanh, fabs, log1p = (
-            scalar.function(dtype, name) for name in ("exp", "expm1", "tanh", "fabs", "log1p")
+        sigmoid, exp, expm1, tanh, fabs, log1p = (
+            scalar.function(dtype, name) for name in ("sigmoid", "exp", "expm1", "tanh", "fabs", "log1p")
         )
         line = f"{a} * {x} + {b}"
         return {
             "relu": f"({x} < 0 ? 0 : {x})",
             "tanh": f"{tanh}({x})",
-            "sigmoid": f"({one} / ({one} + {exp}(-{x})))",
+            "sigmoid": f"{sigmoid}({x})",
             "softsign": f"({x} / ({one} + {fabs}({x})))",
             "softplus": f"({log1p}({exp}(-{fabs}({x}))) + ({x} < 0 ? 0 : {x}))",
             "affine": f"({line})",

@@ -151,7 +151,7 @@ def _float(node: ir.Node, name: str, default: float) -> str:
 
 @elementwise("Sigmoid", check=_check_floats)
 def _sigmoid(node: ir.Node, x: str) -> str:
-    return f"{_one(node)} / ({_one(node)} + {scalar.function(_dtype(node), 'exp')}(-{x}))"
+    return f"{scalar.function(_dtype(node), 'sigmoid')}({x})"
 
 
 @elementwise("Reciprocal", check=_check_floats)

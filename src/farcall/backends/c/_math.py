@@ -1,32 +1,40 @@
-"""exp, exp - 1, tanh and erf of a float without calls and branches, so that compilers vectorize them.
+"""exp, exp - 1, tanh, erf and the sigmoid of a float without calls and branches: compilers vectorize them.
 
-The error is at most 2.5 units in the last place (tests/backends/test_math.py); infinities, zeros and NaN are
-right. Coefficients: minimax fits (least squares, weighted by Lawson's rule) over the ranges named. Code for
-double calls libm.
+The error is at most 2.5 units in the last place (tests/backends/test_math.py), but that the sigmoid and
+``decay``, exp of numbers that are not positive, give 0 where the result is below 2^-126. Infinities, zeros
+and NaN are right. Coefficients: minimax fits (least squares, weighted by Lawson's rule) over the ranges
+named. Code for double calls libm.
 """
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-_SCALE = """static inline float farcall_scale(int32_t n) {
+_SCALE = """/* 2^n, from -126 to 127. */
+static inline float farcall_scale(int32_t n) {
   const uint32_t bits = (uint32_t)(n + 127) << 23;
   float power;
   memcpy(&power, &bits, sizeof power);
   return power;
+}
+/* p 2^n, if both are normal numbers. The high bits of n do not matter. */
+static inline float farcall_scaled(float p, uint32_t n) {
+  uint32_t bits;
+  memcpy(&bits, &p, sizeof bits);
+  bits += n << 23;
+  memcpy(&p, &bits, sizeof p);
+  return p;
 }"""
 
 
-def _exponential(name: str, low: str, polynomial: str, result: str) -> str:
-    """A function made of exp(x) = 2^n exp(r), |r| <= ln(2)/2: ``k`` is n, and ``p`` the ``polynomial`` of r.
+def _exponential(name: str, bounds: str, polynomial: str, result: str) -> str:
+    """A function made of exp(t) = 2^n exp(r), |r| <= ln(2)/2: ``p`` is the ``polynomial`` of r.
 
-    Adding 1.5 * 2^23 rounds to an integer, which is in the low bits. The result is 2^n p, after the lines of
-    ``result``. 2^n is multiplied in two halves, so that the largest and the subnormal results are right.
+    ``bounds`` makes ``t`` of ``x``, and ``result`` returns. Adding 1.5 * 2^23 rounds to the integer n, which
+    is then in the low ``bits``.
     """
     return f"""static inline float {name}(float x) {{
-  float t = x < {low} ? {low} : x;
-  t = t > 89.0f ? 89.0f : t;
-  const float shifted = t * 1.44269504f + 12582912.0f;
+{bounds}  const float shifted = t * 1.44269504f + 12582912.0f;
   const float n = shifted - 12582912.0f;
   float r = t - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
@@ -38,37 +46,69 @@ def _exponential(name: str, low: str, polynomial: str, result: str) -> str:
   p = {polynomial};
   uint32_t bits;
   memcpy(&bits, &shifted, sizeof bits);
-  const int32_t k = (int32_t)(bits - 0x4b400000u), half = k >> 1;
-{result}  return p * farcall_scale(half) * farcall_scale(k - half);
-}}"""
+{result}}}"""
 
 
-_EXP = _exponential("farcall_expf", "-104.0f", "p * (r * r) + r + 1.0f", "")
+def _bounds(low: str) -> str:
+    return f"  float t = x < {low} ? {low} : x;\n  t = t > 89.0f ? 89.0f : t;\n"
+
+
+_WHOLE = "(p * r + 1.0f) * r + 1.0f"
+_HALVES = "  const int32_t k = (int32_t)(bits - 0x4b400000u), half = k >> 1;\n"
+
+# 2^n is multiplied in two halves, so that the largest and the subnormal results are right.
+_EXP = _exponential(
+    "farcall_expf",
+    _bounds("-104.0f"),
+    _WHOLE,
+    f"{_HALVES}  return farcall_scaled(p, (uint32_t)half) * farcall_scale(k - half);\n",
+)
+
+# Of x from -87.3 to 88.7, whose results are normal numbers; and of NaN.
+_EXP_NORMAL = _exponential(
+    "farcall_exp_normalf", "  const float t = x;\n", _WHOLE, "  return farcall_scaled(p, bits);\n"
+)
+_DECAY = """static inline float farcall_decayf(float x) {
+  const float power = farcall_exp_normalf(x);
+  return x < -87.3f ? 0.0f : power;
+}
+static inline float farcall_sigmoidf(float x) {
+  float t = x < -87.3f ? -87.3f : x;
+  t = t > 87.3f ? 87.3f : t;
+  const float share = 1.0f / (1.0f + farcall_exp_normalf(-t));
+  return x < -87.3f ? 0.0f : share;
+}"""
 
 # exp(x) - 1 = 2^n ((exp(r) - 1) + (1 - 2^-n)), which is exact near zero, where exp(x) is rounded to 1. Below
 # -20, the result is -1. 2^-128 is no normal number, and as good as 2^-126.
 _EXPM1 = _exponential(
-    "farcall_expm1f", "-20.0f", "p * (r * r) + r", "  p += 1.0f - farcall_scale(k > 126 ? -126 : -k);\n"
+    "farcall_expm1f",
+    _bounds("-20.0f"),
+    "p * (r * r) + r",
+    f"{_HALVES}  p += 1.0f - farcall_scale(k > 126 ? -126 : -k);\n"
+    "  return p * farcall_scale(half) * farcall_scale(k - half);\n",
 )
 
 # -m / (m + 2), where m = exp(-2|x|) - 1 = 2^n (exp(r) - 1) + (2^n - 1), without cancellation near zero. Of a
-# positive exponent, m + 2 would be rounded by more. From 10 on, the result is 1.
+# positive exponent, m + 2 would be rounded by more. The polynomial is one of u = -r / 2. From 10 on, the
+# result is 1.
 _TANH = """static inline float farcall_tanhf(float x) {
   float t = fabsf(x);
   t = t > 10.0f ? 10.0f : t;
   const float shifted = t * -2.88539008f + 12582912.0f;
   const float n = shifted - 12582912.0f;
-  const float r = t * -2.0f - n * 0.693147182f;
-  float p = 0.00138824887f;
-  p = p * r + 0.00836669188f;
-  p = p * r + 0.0416672044f;
-  p = p * r + 0.16666542f;
-  p = p * r + 0.49999997f;
-  p = p * (r * r) + r;
+  const float u = t + n * 0.346573591f;
+  float p = 0.08884792768f;
+  p = p * u - 0.26773414016f;
+  p = p * u + 0.6666752704f;
+  p = p * u - 1.33332336f;
+  p = p * u + 1.99999988f;
+  p = p * (u * u) - (u + u);
   uint32_t bits;
   memcpy(&bits, &shifted, sizeof bits);
   const float power = farcall_scale((int32_t)(bits - 0x4b400000u));
-  return copysignf((p * power + (power - 1.0f)) / (p * power + (power + 1.0f)), x);
+  const float m = p * power + (power - 1.0f);
+  return copysignf(m / (m + 2.0f), x);
 }"""
 
 # x P(x^2) for |x| < 1, else 1 - exp(Q(|x|)), where Q fits log(erfc) up to 4; beyond 4 the result is 1.
@@ -90,16 +130,19 @@ _ERF = """static inline float farcall_erff(float x) {
   q = q * u - 0.6332199f;
   q = q * u - 1.1295785f;
   q = q * u + 0.00018804023f;
-  const float large = copysignf(1.0f - farcall_expf(q), x);
+  const float large = copysignf(1.0f - farcall_exp_normalf(q), x);
   return t < 1.0f ? x * p : large;
 }"""
 
-_OURS = ("exp", "expm1", "tanh", "erf")
-FUNCTIONS = f"{_SCALE}\n{_EXP}\n{_EXPM1}\n{_TANH}\n{_ERF}"  # a later one may call an earlier one
+_OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay")
+_OTHERS = {"sigmoid": "farcall_sigmoid", "decay": "exp"}  # of double
+_SIGMOID = """static inline double farcall_sigmoid(double x) { return 1 / (1 + exp(-x)); }"""
+# A later one may call an earlier one.
+FUNCTIONS = "\n".join((_SCALE, _EXP, _EXP_NORMAL, _DECAY, _EXPM1, _TANH, _ERF, _SIGMOID))
 
 
 def function(dtype: ir.DataType | None, name: str) -> str:
     """The C function ``name`` for ``dtype``: of this module, or of libm (``sqrtf``, ``exp``)."""
     if dtype != ir.DataType.FLOAT:
-        return name
+        return _OTHERS.get(name, name)
     return f"farcall_{name}f" if name in _OURS else f"{name}f"

@@ -33,7 +33,8 @@ class _Softmax:
     """Maximum, exponentials with their total, quotient: each is a loop over several lanes.
 
     If the axis is the last, lanes are partial results of one row; else they are neighbouring rows, so that
-    memory is read in order. No loop carries a sum from one step to the next, so compilers use vectors.
+    memory is read in order. No loop carries a sum from one step to the next, so compilers use vectors. The
+    loops of rows are functions: in one, gcc 12 does not keep what they need in registers.
     """
 
     def __init__(self, node: ir.Node, last: bool) -> None:
@@ -42,7 +43,7 @@ class _Softmax:
         self.log = node.op_type == "LogSoftmax"
         dtype = node.outputs[0].dtype
         self.kind, self.libm_log = c_type(dtype), scalar.function(dtype, "log")
-        self.exp = scalar.function(dtype, "exp")
+        self.exp = scalar.function(dtype, "decay")
         self.p, self.q = self.kernel.read(operand(node, 0)), self.kernel.write(node.outputs[0])
 
     def write(self, outer: Dim, length: Dim, inner: Dim) -> Step:
@@ -59,32 +60,42 @@ class _Softmax:
 
     def _row(self, count: str) -> None:
         kernel, kind = self.kernel, self.kind
-        self._partial("top", "-INFINITY", "{1} = in[{0}] > {1} ? in[{0}] : {1};", count)
+        top = self._function("top", "-INFINITY", "{1} = in[{0}] > {1} ? in[{0}] : {1};")
+        kernel.line(f"const {kind} top = {top}(in, out, {count}, 0);")
         if self.log:
-            self._partial("total", "0", f"{{1}} += {self.exp}(in[{{0}}] - top);", count)
-            kernel.line(f"const {kind} shift = {self.libm_log}(total);")
+            total = self._function("total", "0", f"{{1}} += {self.exp}(in[{{0}}] - top);")
+            kernel.line(f"const {kind} shift = {self.libm_log}({total}(in, out, {count}, top));")
             with kernel.loop("k", count):
                 kernel.line("out[k] = in[k] - top - shift;")
             return
         power = f"const {kind} power = {self.exp}(in[{{0}}] - top); out[{{0}}] = power; {{1}} += power;"
-        self._partial("total", "0", power, count)
-        kernel.line(f"const {kind} share = 1 / total;")
+        powers = self._function("powers", "0", power)
+        kernel.line(f"const {kind} share = 1 / {powers}(in, out, {count}, top);")
         with kernel.loop("k", count):
             kernel.line("out[k] *= share;")
 
-    def _partial(self, name: str, start: str, step: str, count: str) -> None:
-        """Compute ``name``, the row's maximum or sum, in lanes."""
-        kernel = self.kernel
-        kernel.line(f"{self.kind} {name} = {start};")
-        with kernel.block():
-            kernel.line(f"{self.kind} lane[{_LANES}];\nint64_t k = 0;")
-            kernel.line(f"for (int t = 0; t < {_LANES}; ++t) lane[t] = {start};")
-            with kernel.block(f"for (; k + {_LANES} <= {count}; k += {_LANES})"):
-                taken = step.format("k + t", "lane[t]")
-                kernel.line(f"for (int t = 0; t < {_LANES}; ++t) {{ {taken} }}")
-            kernel.line(f"for (; k < {count}; ++k) {{ {step.format('k', 'lane[0]')} }}")
-            join = "lane[t] > {0} ? lane[t] : {0}" if name == "top" else "{0} + lane[t]"
-            kernel.line(f"for (int t = 0; t < {_LANES}; ++t) {name} = {join.format(name)};")
+    def _function(self, name: str, start: str, step: str) -> str:
+        """A function that computes the maximum or a sum of a row in lanes; its name."""
+        function, kind = f"farcall_row_{name}_{self.kind}", self.kind
+        join = "{0} = {1} > {0} ? {1} : {0};" if name == "top" else "{0} += {1};"
+        halves = (_LANES >> k for k in range(1, _LANES.bit_length()))
+        pairs = "\n".join(  # whose results do not wait for each other
+            f"  for (int t = 0; t < {half}; ++t) {{ {join.format('lane[t]', f'lane[t + {half}]')} }}"
+            for half in halves
+        )
+        self.kernel.file_scope(f"""static __attribute__((noinline))
+{kind} {function}(const {kind}* restrict in, {kind}* restrict out, int64_t count, {kind} top) {{
+  {kind} lane[{_LANES}];
+  int64_t k = 0;
+  (void)out, (void)top;
+  for (int t = 0; t < {_LANES}; ++t) lane[t] = {start};
+  for (; k + {_LANES} <= count; k += {_LANES})
+    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("k + t", "lane[t]")} }}
+  for (; k < count; ++k) {{ {step.format("k", "lane[0]")} }}
+{pairs}
+  return lane[0];
+}}""")
+        return function
 
     def _tiles(self, count: str, inner: str) -> None:
         kernel, kind = self.kernel, self.kind

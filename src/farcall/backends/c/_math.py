@@ -1,9 +1,8 @@
 """exp, exp - 1, tanh, erf and the sigmoid of a float without calls and branches: compilers vectorize them.
 
-The error is at most 2.5 units in the last place (tests/backends/test_math.py), but that the sigmoid and
-``decay``, exp of numbers that are not positive, give 0 where the result is below 2^-126. Infinities, zeros
-and NaN are right. Coefficients: minimax fits (least squares, weighted by Lawson's rule) over the ranges
-named. Code for double calls libm.
+The error is at most 2.5 units in the last place (tests/backends/test_math.py), but that the sigmoid is 0
+where it is below 2^-126. Infinities, zeros and NaN are right. Coefficients: minimax fits (least squares,
+weighted by Lawson's rule) over the ranges named. Code for double calls libm.
 """
 
 from __future__ import annotations
@@ -27,15 +26,18 @@ static inline float farcall_scaled(float p, uint32_t n) {
 }"""
 
 
-def _exponential(name: str, bounds: str, polynomial: str, result: str) -> str:
+_ROUND = "12582912.0f"  # 1.5 * 2^23, which rounds what is added to it
+
+
+def _exponential(name: str, bounds: str, polynomial: str, result: str, rounder: str = _ROUND) -> str:
     """A function made of exp(t) = 2^n exp(r), |r| <= ln(2)/2: ``p`` is the ``polynomial`` of r.
 
-    ``bounds`` makes ``t`` of ``x``, and ``result`` returns. Adding 1.5 * 2^23 rounds to the integer n, which
-    is then in the low ``bits``.
+    ``bounds`` makes ``t`` of ``x``, and ``result`` returns. The integer n is in the low ``bits``, and what
+    ``rounder`` has there is added to it.
     """
     return f"""static inline float {name}(float x) {{
-{bounds}  const float shifted = t * 1.44269504f + 12582912.0f;
-  const float n = shifted - 12582912.0f;
+{bounds}  const float shifted = t * 1.44269504f + {rounder};
+  const float n = shifted - {rounder};
   float r = t - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
   float p = 0.0013814596f;
@@ -68,16 +70,23 @@ _EXP = _exponential(
 _EXP_NORMAL = _exponential(
     "farcall_exp_normalf", "  const float t = x;\n", _WHOLE, "  return farcall_scaled(p, bits);\n"
 )
-_DECAY = """static inline float farcall_decayf(float x) {
-  const float power = farcall_exp_normalf(x);
-  return x < -87.3f ? 0.0f : power;
-}
-static inline float farcall_sigmoidf(float x) {
+_SIGMOID = """static inline float farcall_sigmoidf(float x) {
   float t = x < -87.3f ? -87.3f : x;
   t = t > 87.3f ? 87.3f : t;
   const float share = 1.0f / (1.0f + farcall_exp_normalf(-t));
   return x < -87.3f ? 0.0f : share;
-}"""
+}
+static inline double farcall_sigmoid(double x) { return 1 / (1 + exp(-x)); }"""
+
+# 2^64 exp(x) of x <= 0: a normal number, or 0 where exp(x) is. The quotient of two has no 2^64.
+DECAY_UNIT = "5.42101086242752217e-20f"
+_DECAY = _exponential(
+    "farcall_decayf",
+    "  const float t = x;\n",
+    _WHOLE,
+    "  p = farcall_scaled(p, bits);\n  return x < -103.97f ? 0.0f : p;\n",
+    "12582976.0f",
+)
 
 # exp(x) - 1 = 2^n ((exp(r) - 1) + (1 - 2^-n)), which is exact near zero, where exp(x) is rounded to 1. Below
 # -20, the result is -1. 2^-128 is no normal number, and as good as 2^-126.
@@ -136,9 +145,8 @@ _ERF = """static inline float farcall_erff(float x) {
 
 _OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay")
 _OTHERS = {"sigmoid": "farcall_sigmoid", "decay": "exp"}  # of double
-_SIGMOID = """static inline double farcall_sigmoid(double x) { return 1 / (1 + exp(-x)); }"""
 # A later one may call an earlier one.
-FUNCTIONS = "\n".join((_SCALE, _EXP, _EXP_NORMAL, _DECAY, _EXPM1, _TANH, _ERF, _SIGMOID))
+FUNCTIONS = "\n".join((_SCALE, _EXP, _EXP_NORMAL, _SIGMOID, _DECAY, _EXPM1, _TANH, _ERF))
 
 
 def function(dtype: ir.DataType | None, name: str) -> str:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import FLOATS, c_type
 from farcall.backends.c import _scalar as scalar
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._math import DECAY_UNIT
 from farcall.backends.c._node import flattened_extents, operand, want_dtypes
 from farcall.backends.c._parallel import ELEMENT, FUNCTION
 from farcall.backends.c._registry import loops
@@ -44,6 +45,7 @@ class _Softmax:
         dtype = node.outputs[0].dtype
         self.kind, self.libm_log = c_type(dtype), scalar.function(dtype, "log")
         self.exp = scalar.function(dtype, "decay")
+        self.unit = f" * {DECAY_UNIT}" if dtype == ir.DataType.FLOAT else ""
         self.p, self.q = self.kernel.read(operand(node, 0)), self.kernel.write(node.outputs[0])
 
     def write(self, outer: Dim, length: Dim, inner: Dim) -> Step:
@@ -64,7 +66,7 @@ class _Softmax:
         kernel.line(f"const {kind} top = {top}(in, out, {count}, 0);")
         if self.log:
             total = self._function("total", "0", f"{{1}} += {self.exp}(in[{{0}}] - top);")
-            kernel.line(f"const {kind} shift = {self.libm_log}({total}(in, out, {count}, top));")
+            kernel.line(f"const {kind} shift = {self.libm_log}({total}(in, out, {count}, top){self.unit});")
             with kernel.loop("k", count):
                 kernel.line("out[k] = in[k] - top - shift;")
             return
@@ -109,7 +111,7 @@ class _Softmax:
             if self.log:
                 self._tile(count, f"total[t] += {self.exp}({self.p}[{at}] - top[t]);")
                 with kernel.loop("t", "width"):
-                    kernel.line(f"total[t] = {self.libm_log}(total[t]);")
+                    kernel.line(f"total[t] = {self.libm_log}(total[t]{self.unit});")
                 self._tile(count, f"{self.q}[{at}] = {self.p}[{at}] - top[t] - total[t];")
                 return
             self._tile(count, f"total[t] += {self.q}[{at}] = {self.exp}({self.p}[{at}] - top[t]);")

@@ -387,6 +387,25 @@ def test_common_factors_of_products_are_divided_out() -> None:
     assert text(dims(model.graph.outputs[0])) == ("batch", "new + past", 4)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float[3] s, float[4] b) => (float[?, ?, ?] y) { y = InstanceNormalization (x, s, b) }",
+        "float[3] s) => (float[?, ?, ?] y) { y = LayerNormalization (x, s) }",
+        "float[5] s, float[4] b) => (float[?, ?, ?] y) { y = LayerNormalization (x, s, b) }",
+        "float[4, 5] a, float[5, 4] b, float[3] c) => (float[?, ?] y) { y = Gemm (a, b, c) }",
+        "float[1, 12, 5] w, float[1, 12, 3] r, float[1, 2, 3] h) => (float[?, ?, ?, ?] y) "
+        "{ y = LSTM <hidden_size = 3> (x, w, r, , , h) }",
+        "float[1, 12, 5] w, float[1, 12, 3] r) => (float[?, ?, ?, ?] y) "
+        "{ y = LSTM <hidden_size = 4> (x, w, r) }",
+    ],
+)
+def test_operands_of_fixed_sizes_must_fit_too(body: str) -> None:
+    """ONNX's inference does not look at them, and a loop would read beyond the smaller one."""
+    with pytest.raises(ModelError, match=r"expected equal dims, got \d and \d"):
+        load_model(text_model(f"g (float[2, 4, 5] x, {body}"))
+
+
 def test_dims_that_cannot_be_equal_are_refused_by_node() -> None:
     source = """g (float[n] x, float[3] p, float[4] q) => (float y, float z) {
     [first] y = MatMul(x, p)  [second] z = MatMul(x, q) }"""

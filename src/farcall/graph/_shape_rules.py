@@ -281,12 +281,22 @@ def _loss(op: NodeView) -> list[Dims]:
 
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+# Operators whose rules say which operands fit, which ONNX's inference does not ask: loops would read beyond a
+# scale, a bias or a state that is too small.
+FITTING = frozenset(
+    (
+        *_GATES,
+        *("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization"),
+        *("Gemm", "NegativeLogLikelihoodLoss"),
+    )
+)
 
 
 @rule(*_GATES)
 def _recurrent(op: NodeView) -> list[Dims]:
     steps, batch, width = op.shape(0)
     directions, _, hidden = op.shape(2)
+    op.equate(hidden, op.attr("hidden_size", hidden))
     by_batch = bool(op.attr("layout", 0))
     if by_batch:
         steps, batch = batch, steps

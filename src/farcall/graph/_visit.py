@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -30,7 +30,7 @@ from farcall.graph._reported import Reported
 from farcall.graph._sequences import OPERATORS as SEQUENCE_OPERATORS
 from farcall.graph._sequences import Sequences
 from farcall.graph._shape_data import DATA_RULES, followed, has_data
-from farcall.graph._shape_rules import OFTEN_MISREAD, RULES, TRAINING, misread_by_onnx
+from farcall.graph._shape_rules import FITTING, OFTEN_MISREAD, RULES, TRAINING, misread_by_onnx
 from farcall.graph._view import Data, Dims, NodeView, NotKnownError, PartialDims, constant_data
 from farcall.graph.dims import Dim, is_large, set_dims, symbol, try_dims
 
@@ -123,6 +123,8 @@ class Visitor:
             value.type = ir.TensorType(dtype)
             self.shapes[value] = dims
             self._seen.add(value)
+        if operator in FITTING:
+            self._ask(node, self._by_rule)
         return True
 
     def _is_fixed(self, dims: Sequence[Dim | str | None] | None) -> TypeGuard[tuple[int, ...]]:
@@ -140,8 +142,12 @@ class Visitor:
         Raises:
             MisfitError: The operands or attributes are not those of the operator.
         """
+        self._ask(node, self._visit)
+
+    def _ask(self, node: ir.Node, ask: Callable[[ir.Node], object]) -> None:
+        """Ask about a node, and name it in errors."""
         try:
-            self._visit(node)
+            ask(node)
         except FarcallError:
             raise
         except (ValueError, TypeError, LookupError, ArithmeticError) as error:
@@ -176,6 +182,8 @@ class Visitor:
                 self._overrule(node, reported)
             elif not self._is_known(node, reported):
                 self._apply_rule(node, reported)
+            elif node.op_type in FITTING:
+                self._by_rule(node)
         elif node.domain == DOMAIN:
             fix_dims(self.view(node))
             where, told = f"node `{node.name}` ({node.op_type})", self._ask_definition(node)

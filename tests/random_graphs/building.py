@@ -304,6 +304,7 @@ def _is_wrong_in_reference(node: onnx.NodeProto) -> bool:
             return op in _WRONG_IN_REFERENCE
 
 
+_RECURRENT = {"LSTM", "GRU", "RNN"}
 _EXPONENTIAL = {"Elu", "Selu", "Celu"}  # onnxruntime computes exp(x) - 1, with few digits near zero
 
 
@@ -314,6 +315,9 @@ def _cancels(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> float:
     if node.op_type in _EXPONENTIAL:
         factors = [helper.get_attribute_value(item) for item in node.attribute]
         return float(np.prod([2, *np.maximum(np.abs(factors), 1)]))
+    if node.op_type in _RECURRENT:  # sums of products, before a function that leaves what is near zero
+        largest = [float(np.abs(array).max(initial=0)) for array in inputs[:3]]
+        return largest[0] * largest[1] + largest[2]
     if node.op_type == "Resize" and not _picks_nearest(node):
         return max(inputs[0].shape, default=1)
     return float(node.op_type.endswith(("Window", "Gelu")))

@@ -111,12 +111,21 @@ def fault(ours: np.ndarray, theirs: np.ndarray, blurs: Sequence[np.ndarray]) -> 
         return f"{ours.dtype}{list(ours.shape)}, expected {theirs.dtype}{list(theirs.shape)}"
     if theirs.dtype.kind == "f":
         eps = float(np.finfo(theirs.dtype).eps)
+        least = 64 * float(
+            np.finfo(theirs.dtype).smallest_subnormal
+        )  # of products that have lost their digits
         least = float(np.finfo(theirs.dtype).tiny) if theirs.dtype == np.float32 else 0.0  # of a sigmoid
         ours, theirs, *blurs = (array.astype(np.float64) for array in (ours, theirs, *blurs))
         moved = np.max([np.abs(blur - theirs) for blur in blurs], axis=0)
         moved = np.where(np.isnan(moved), np.inf, moved)
         usual = np.median(moved) if moved.size else 0.0  # three errors may all be small by chance
-        close = 32 * eps * np.abs(theirs) + 8 * eps * np.abs(theirs).max(initial=0) + 64 * moved + 16 * usual
+        close = (
+            32 * eps * np.abs(theirs)
+            + 8 * eps * np.abs(theirs).max(initial=0)
+            + 64 * moved
+            + 16 * usual
+            + least
+        )
         close += least
         bad = ~(np.abs(ours - theirs) <= close) & (close < np.inf)
     else:

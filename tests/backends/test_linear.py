@@ -90,7 +90,7 @@ def test_products_with_constants_of_all_sizes() -> None:
 THIN = [
     (m, n, k)
     for m in (1, 2, 3, 5, 9, 19, 50)
-    for n in (1, 2, 3, 4, 7, 15, 20, 70)
+    for n in (1, 2, 3, 4, 7, 15, 20, 31, 70)
     for k in (0, 1, 2, 7, 12, 67, 300)
 ]
 

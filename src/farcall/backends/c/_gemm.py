@@ -28,6 +28,7 @@ from farcall.backends.c._gemm_text import (
 )
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
+from farcall.backends.c._tall_text import LONGEST
 from farcall.backends.c._thin_text import FLAT, Layout, thin_calls, thin_kernels
 from farcall.graph.dims import Dim, product
 
@@ -187,7 +188,9 @@ def _may_be_thin(sizes: Sequence[str], a: Left, b: Right, panel: int) -> bool:
         return False
     is_flat = b.layout is Layout.PLAIN and sizes[2].isdecimal() and int(sizes[2]) <= FLAT
     low = b.layout is Layout.TURNED and m < panel
-    return b.layout is not Layout.PANELS and (is_flat or low or n is None or n < panel)
+    is_short = not sizes[2].isdecimal() or int(sizes[2]) <= LONGEST
+    few = n is None or n < (2 * panel if is_short else panel)
+    return b.layout is not Layout.PANELS and (is_flat or low or few)
 
 
 def _use_gemm(kernel: Kernel, dtype: ir.DataType | None, thin: Layout | None = None) -> None:

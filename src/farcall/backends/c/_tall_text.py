@@ -1,6 +1,6 @@
-"""C source of products of many short rows by a few columns, of which a row of the result is one vector.
+"""C source of products of many short rows by a few columns, of which a row of the result is a vector or two.
 
-The matrix is copied with its rows padded to vectors of 16, 32 or 64 bytes: the fewer columns, the shorter.
+The matrix is copied with its rows padded to 16, 32, 64 or 128 bytes: the fewer columns, the shorter.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from functools import cache
 from farcall.backends._kernels import Kernels
 from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, PANEL_BYTES, VECTORS, with_numbers
 
-LONGEST = 64  # steps of K: the copy has 4 KB
+LONGEST = 64  # steps of K: the copy has 4 KB, or 8 KB
 _ROWS = 8  # of A in a tile, of one vector
-_WIDTHS = (16, 32, PANEL_BYTES)  # bytes of a padded row
+_WIDTHS = (16, 32, PANEL_BYTES, 2 * PANEL_BYTES)  # bytes of a padded row
 
 
 @cache
@@ -38,7 +38,7 @@ def _tile(width: int, vector: int) -> str:
     """Rows of A times padded rows of so many bytes, in registers of ``vector`` bytes."""
     unit = min(width, vector)
     count = width // unit
-    rows, columns = range(_ROWS // count), range(count)
+    rows, columns = range(max(_ROWS // count, 1)), range(count)
     sums = ", ".join(f"r{r}_{v} = {{0}}" for r in rows for v in columns)
     loads = " ".join(
         f"const farcall_t{unit}_KIND y{v} = *(const farcall_t{unit}_at_KIND*)((const char*)b + {unit * v});"
@@ -74,21 +74,28 @@ static void farcall_tall{width}_KIND(int64_t k, const KIND* a, int64_t a_row, co
 """
 
 
+def _by_width(itemsize: int, form: str) -> str:
+    """A C expression of ``n``, with a form for the narrowest padded row that holds so many columns."""
+    forms = [form.format(width=width, lanes=width // itemsize) for width in _WIDTHS]
+    tests = [f"n <= {width // itemsize} ? " for width in _WIDTHS[:-1]]
+    return " : ".join(map("".join, zip([*tests, ""], forms, strict=True)))
+
+
 def _driver(itemsize: int) -> str:
     ways = "\n    else ".join(
         f"if (lanes == {width // itemsize}) farcall_tall{width}_KIND(k, from, a_row, panel, to, step, first);"
         for width in _WIDTHS
     )
-    small, middle = (width // itemsize for width in _WIDTHS[:2])
+    lanes, high = _by_width(itemsize, "{lanes}"), _by_width(itemsize, "farcall_tall{width}_rows_KIND")
     return f"""/* Lanes behind the last column are the next row's, which is written later. Where there is
  * no such row, or each row has a start of its own, results go to `some` first. */
 HIDDEN void farcall_tall_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, const KIND* b,
     int64_t b_row, int64_t b_column, KIND* c, int64_t c_row, const KIND* start, int64_t start_row,
     int64_t start_column) {{
-  const int64_t lanes = n <= {small} ? {small} : n <= {middle} ? {middle} : PANEL;
-  const int64_t high = lanes == {small} ? farcall_tall16_rows_KIND
-      : lanes == {middle} ? farcall_tall32_rows_KIND : farcall_tall{PANEL_BYTES}_rows_KIND;
-  KIND panel[{LONGEST} * PANEL], some[{_ROWS} * PANEL], last[{_ROWS} * {LONGEST}], first[PANEL] = {{0}};
+  const int64_t lanes = {lanes};
+  const int64_t high = {high};
+  KIND panel[{2 * LONGEST} * PANEL], some[{_ROWS} * PANEL], last[{_ROWS} * {LONGEST}];
+  KIND first[2 * PANEL] = {{0}};
   const int plain = c_row == n && (!start || (start != c && !start_row));
   for (int64_t t = 0; t < k; ++t)
     for (int64_t j = 0; j < lanes; ++j) panel[t * lanes + j] = j < n ? b[t * b_row + j * b_column] : 0;

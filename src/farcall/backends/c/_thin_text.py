@@ -61,9 +61,11 @@ HIDDEN void farcall_dots_KIND(int64_t rows, int64_t columns, int64_t k, const KI
 HIDDEN void farcall_tall_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, const KIND* b,
     int64_t b_row, int64_t b_column, KIND* c, int64_t c_row, const KIND* start, int64_t start_row,
     int64_t start_column);
-/* Some columns of short rows; for up to four columns, longer rows are better read by vectors. */
+/* Some columns of short rows; for up to four columns, longer rows are better read by vectors. The wider copy
+ * needs more rows that read it. */
 static inline int farcall_@LAYOUT_tall_pays_KIND(int64_t m, int64_t n, int64_t k) {
-  return m >= @MANY && n > @LONE && n < PANEL && k <= (n <= 4 ? @LONGEST / 2 : @LONGEST);
+  if (n > PANEL && m < 4 * k) return 0;
+  return m >= @MANY && n > @LONE && n < 2 * PANEL && n != PANEL && k <= (n <= 4 ? @LONGEST / 2 : @LONGEST);
 }
 static inline int farcall_@LAYOUT_dots_pay_KIND(int64_t n, int64_t k) {
   return n <= @LONE || (n + 3) / 4 * (k + @END) < 4 * k;
@@ -94,8 +96,8 @@ HIDDEN void farcall_few_rows_KIND{_SUMS_HEAD}\
 HIDDEN void farcall_few_columns_KIND{_SUMS_HEAD}\
 HIDDEN void farcall_flat_KIND{_SUMS_HEAD}\
 {_WAY}\
+  if (is_plain && a_column == 1 && farcall_@LAYOUT_tall_pays_KIND(m, n, k)) return 5;
   if (is_plain && n < PANEL) {{
-    if (a_column == 1 && farcall_@LAYOUT_tall_pays_KIND(m, n, k)) return 5;
     if (a_column == 1 && (few || m >= @MANY) && farcall_@LAYOUT_dots_pay_KIND(n, k)) return 1;
     if (a_row == 1 && !few) return 2;
   }}

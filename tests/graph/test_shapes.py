@@ -711,3 +711,12 @@ def test_random_numbers_like_a_tensor_have_its_shape() -> None:
     )
     _, cast, noise, _ = model.graph
     assert text(dims(noise.outputs[0])) == text(dims(cast.outputs[0])) == text(dims(model.graph.outputs[0]))
+
+
+def test_unique_along_an_axis_of_an_unknown_rank() -> None:
+    """Another domain's operator tells no rank: how many slices are found is a size of its own."""
+    model = text_model(
+        "g (float[2, 3] x) => (int64[?] y) { z = other.Op (x)  u, y = Unique <axis = -1> (z) }"
+    )
+    model.opset_import.add(domain="other", version=1)
+    assert text(dims(load_model(model).graph.outputs[0])) == ("y_dim0",)

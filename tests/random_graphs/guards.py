@@ -98,6 +98,11 @@ def _spreads_nothing_along_three_axes(node: onnx.NodeProto, inputs: Operands) ->
     return inputs[0].ndim > 4 and not inputs[0].size
 
 
+@_not_compared("of no elements, onnxruntime does not stretch batches", "MatMul")
+def _stretches_batches_of_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
+    return not _all_have_elements(inputs) and any(array.ndim > 2 for array in inputs)
+
+
 @_not_compared("onnxruntime ends its process where heads have no width", "MultiHeadAttention")
 def _has_heads_of_no_width(node: onnx.NodeProto, inputs: Operands) -> bool:
     return not all(array.shape[-1] for array in inputs[:3])

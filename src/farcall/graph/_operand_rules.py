@@ -499,6 +499,8 @@ def same_late_dim(value: ir.Value, axis: int) -> tuple[ir.Value, int]:
         return value, axis
     if node.op_type == "TopK":
         return node.outputs[0], axis
-    rank = len(node.outputs[0].shape or ())
+    shape = node.outputs[0].shape
+    if shape is None:
+        return value, axis
     given = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-    return node.outputs[0], positive_axis(given, rank)
+    return node.outputs[0], positive_axis(given, len(shape))

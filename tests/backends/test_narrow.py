@@ -115,3 +115,24 @@ def test_they_cross_every_border(number: int, tmp_path: Path) -> None:
             assert y.dtype == z.dtype == dtype
             np.testing.assert_array_equal(y.astype(np.float32), expected.astype(np.float32))
             np.testing.assert_array_equal(z.astype(np.float32), expected.T.astype(np.float32))
+
+
+@pytest.mark.parametrize("value", [0.5, 1.5])
+def test_a_constant_of_one_element_is_read(value: float) -> None:
+    """It becomes a literal in the code, not a table."""
+    dtypes = {
+        **NARROW,
+        TensorProto.FLOAT4E2M1: np.dtype(ml_dtypes.float4_e2m1fn),
+        TensorProto.INT4: np.dtype(ml_dtypes.int4),
+        TensorProto.UINT2: np.dtype(ml_dtypes.uint2),
+    }
+    constants = [np.array(value).astype(dtype) for dtype in dtypes.values()]
+    names = [f"k{number}" for number in dtypes]
+    nodes = [onnx.helper.make_node("Cast", [name], [f"y{name}"], to=TensorProto.FLOAT) for name in names]
+    results = [onnx.helper.make_tensor_value_info(f"y{name}", TensorProto.FLOAT, []) for name in names]
+    given = [onnx.helper.make_tensor_value_info("x", TensorProto.FLOAT, [])]
+    weights = [onnx.numpy_helper.from_array(*item) for item in zip(constants, names, strict=True)]
+    graph = onnx.helper.make_graph(nodes, "g", given, results, weights)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 25)], ir_version=11)
+    found = fc.partition(model, backends=["c"]).build().load()["main"](np.float32(0))
+    assert [float(np.from_dlpack(one)) for one in found] == [float(one) for one in constants]

@@ -308,6 +308,10 @@ _RECURRENT = {"LSTM", "GRU", "RNN"}
 _EXPONENTIAL = {"Elu", "Selu", "Celu"}  # onnxruntime computes exp(x) - 1, with few digits near zero
 
 
+def _largest(array: np.ndarray) -> float:
+    return float(np.abs(array).max(initial=0)) if array.dtype.kind in "fiu" else 0.0
+
+
 def _cancels(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> float:
     """How large the numbers are whose differences are a node's zeros: those at the ends of windows, for
     example, or of mixtures. 0 if they are no differences.
@@ -316,8 +320,9 @@ def _cancels(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> float:
         factors = [helper.get_attribute_value(item) for item in node.attribute]
         return float(np.prod([2, *np.maximum(np.abs(factors), 1)]))
     if node.op_type in _RECURRENT:  # sums of products, before a function that leaves what is near zero
-        largest = [float(np.abs(array).max(initial=0)) for array in inputs[:3]]
-        return largest[0] * largest[1] + largest[2]
+        sizes = dict(zip(dict.fromkeys(filter(None, node.input)), map(_largest, inputs), strict=True))
+        x, weights, recurrence = (sizes[name] for name in node.input[:3])
+        return x * weights + recurrence
     if node.op_type == "Resize" and not _picks_nearest(node):
         return max(inputs[0].shape, default=1)
     return float(node.op_type.endswith(("Window", "Gelu")))

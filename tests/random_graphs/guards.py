@@ -100,7 +100,8 @@ def _spreads_nothing_along_three_axes(node: onnx.NodeProto, inputs: Operands) ->
 
 @_not_compared("of no elements, onnxruntime does not stretch batches", "MatMul")
 def _stretches_batches_of_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
-    return not _all_have_elements(inputs) and any(array.ndim > 2 for array in inputs)
+    batches = {array.shape[:-2] for array in inputs}
+    return not _all_have_elements(inputs) and len(batches) > 1
 
 
 @_not_compared("onnxruntime ends its process where heads have no width", "MultiHeadAttention")

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import onnx_ir as ir
 
 from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._narrow_text import NARROW_FLOATS
 from farcall.backends.c._nest import Nest, coalesce
 from farcall.backends.c._node import constant
 from farcall.backends.c._packed import element, is_packed
@@ -175,4 +176,7 @@ def _literal(value: ir.Value) -> str | None:
     data = constant(value)
     if data is None or data.size != 1:
         return None
-    return f"(({c_type(value.dtype)}){c_literal(data.reshape(()).item(), value.dtype)})"
+    one = data.reshape(())
+    if value.dtype in NARROW_FLOATS or value.dtype == ir.DataType.FLOAT4E2M1:  # C has their codes
+        one = one.view(f"u{one.itemsize}")
+    return f"(({c_type(value.dtype)}){c_literal(one.item(), value.dtype)})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -82,7 +83,10 @@ def _make(folder: Path, case: Case) -> None:
 
 
 class _Engine:
-    """A process that runs the model in one engine: see ``model_child``."""
+    """A process that runs the model in one engine: see ``model_child``.
+
+    It is stopped while others are asked: an engine's threads may spin for long after a call.
+    """
 
     def __init__(self, folder: Path, name: str, engine: str, threads: int):
         self.name, self.reason = engine, ""
@@ -93,8 +97,10 @@ class _Engine:
     def ask(self, command: str, *arguments: str) -> float | None:
         """Its reply; None, if the engine cannot take the model, for which ``reason`` is then the reason."""
         assert self.process.stdin and self.process.stdout
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(json.dumps([command, *arguments]) + "\n")
         line = self.process.stdout.readline()
+        self.process.send_signal(signal.SIGSTOP)
         if not line:
             raise RuntimeError(f"the process of {self.name} ended at {command!r}: see above")
         reply: dict[str, Any] = json.loads(line)
@@ -109,6 +115,7 @@ class _Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.process.send_signal(signal.SIGCONT)
         self.process.communicate()
 
 

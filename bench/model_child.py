@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 BLOCK = 0.02  # seconds of calls that are measured at once
-SETTLE = 0.05  # seconds of calls before them, while threads that another engine left spinning come to rest
+SETTLE = 0.05  # seconds of calls before them, in which threads wake up
 
 
 class Engine:

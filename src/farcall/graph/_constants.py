@@ -15,9 +15,10 @@ from farcall.graph._view import PartialDims
 
 MAX_BYTES = 256 << 20  # a node with a larger result stays: the artifact would have to carry the constant
 _GROWTH = 8  # times the model's own constants: int4 weights as float32, or several steps for each weight
-# The operators of which numpy has the like, so that the evaluator computes what ONNX says, in memory and time
-# that operands and results bound. Of many others it does not: it takes sums for norms of one, all planes for
-# one, another softmax before opset 13, and pads as far as an attribute says.
+# The operators that numpy has, too: the evaluator computes them as ONNX says, and operands and results bound
+# its memory and time. Others it may compute wrongly (LpNormalization keeps the signs, GlobalMaxPool of three
+# axes takes one maximum of all planes, Softmax has one axis before opset 13), or in memory that only an
+# attribute bounds.
 _MOVES = """
 Cast CastLike Compress Concat ConstantOfShape DepthToSpace Expand EyeLike Flatten Gather GatherElements
 GatherND Identity NonZero Pad Range Reshape ReverseSequence ScatterElements ScatterND Shape Size Slice
@@ -117,12 +118,12 @@ def is_constant(node: ir.Node) -> bool:
 
 def _is_plain(node: ir.Node) -> bool:
     """Whether the evaluator, which leaves it to numpy, takes bounds and axes as ONNX does."""
-    if (
-        node.op_type == "Slice"
-    ):  # numpy begins nowhere, where a backward slice begins before the first element
+    if node.op_type == "Slice":
+        # Backwards, from a start before the first element, ONNX takes that element, and numpy takes none.
         steps = node.inputs[4].const_value if len(node.inputs) > 4 and node.inputs[4] is not None else None
         return steps is None or bool((steps.numpy() > 0).all())
-    if node.op_type == "Unsqueeze" and "axes" in node.attributes:  # it inserts one after the other
+    if node.op_type == "Unsqueeze" and "axes" in node.attributes:
+        # The evaluator inserts one axis after the other, where ONNX counts them in the result.
         axes = node.attributes["axes"].as_ints()
         return min(axes, default=0) >= 0 and list(axes) == sorted(axes)
     return True

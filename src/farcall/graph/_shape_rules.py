@@ -283,13 +283,8 @@ def _loss(op: NodeView) -> list[Dims]:
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 # Operators whose rules say which operands fit, which ONNX's inference does not ask: loops would read beyond a
 # scale, a bias or a state that is too small.
-FITTING = frozenset(
-    (
-        *_GATES,
-        *("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization"),
-        *("Gemm", "NegativeLogLikelihoodLoss"),
-    )
-)
+_NORMS = ("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
+FITTING = frozenset((*_GATES, *_NORMS, "Gemm", "NegativeLogLikelihoodLoss"))
 
 
 @rule(*_GATES)

@@ -10,6 +10,7 @@ channel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -209,8 +210,8 @@ class ByteConvolution:
 
     def _channels(self, places: Sequence[Dim]) -> int:
         """The output channels of an iteration: fewer than all, if there are few blocks of columns."""
-        known = product(count for count in places if isinstance(count, int))
-        wanted = ceildiv(_UNITS, max(known, 1)) if isinstance(known, int) else 1
+        known = math.prod(count for count in places if isinstance(count, int))
+        wanted = ceildiv(_UNITS, max(known, 1))
         return max(_LEAST, ceildiv(ceildiv(self.conv.outs, wanted), HEIGHT) * HEIGHT)
 
     def _fill(self, offsets: str, matrix: str, width: Dim, copy: str) -> None:

@@ -388,6 +388,32 @@ def test_common_factors_of_products_are_divided_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bounds", "length"),
+    [("first = {-4}, int64[1] last = {-5}", 0), ("first = {-5}, int64[1] last = {-4}", None)],
+)
+def test_an_empty_slice_in_equal_sizes_gives_no_symbol_a_value(bounds: str, length: int | None) -> None:
+    """A Reshape to ``[0]`` needs ``length * m == length``, which of no elements holds for every m."""
+    model = load_model(
+        text_model(f"""g (float[n, m] x) => (float[?] y)
+    <int64[1] {bounds}, int64[1] axis = {{0}}, int64[1] step = {{2}}, int64[1] kept = {{0}}>
+    {{ s = Slice (x, first, last, axis, step)  y = Reshape (s, kept) }}""")
+    )
+    (size,) = dims(model.graph.outputs[0])
+    assert size == length if length is not None else evaluate(size, {"n": 5}) == 1
+    assert text(dims(model.graph.inputs[0])) == ("n", "m" if length == 0 else 1)
+
+
+def test_a_factor_that_is_0_for_large_sizes_is_not_divided_out() -> None:
+    """``max(0, 3 - n)`` is the length of ``[n:3]``."""
+    model = load_model(
+        text_model("""g (float[n, m] x) => (float[?] y) {
+    n = Shape<start=0, end=1> (x)  end = Constant<value_ints=[3]> ()  kept = Constant<value_ints=[0]> ()
+    s = Slice (x, n, end)  y = Reshape (s, kept) }""")
+    )
+    assert text(dims(model.graph.inputs[0])) == ("n", "m")
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "float[3] s, float[4] b) => (float[?, ?, ?] y) { y = InstanceNormalization (x, s, b) }",

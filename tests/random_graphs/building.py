@@ -325,7 +325,8 @@ def _cancels(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> float:
         return x * weights + recurrence
     if node.op_type == "Resize" and not _picks_nearest(node):
         return max(inputs[0].shape, default=1)
-    return float(node.op_type.endswith(("Window", "Gelu")))
+    # onnxruntime's Sigmoid is a rational function, right to so many digits of 1
+    return float(node.op_type == "Sigmoid" or node.op_type.endswith(("Window", "Gelu")))
 
 
 def _picks_nearest(node: onnx.NodeProto) -> bool:

@@ -4,7 +4,7 @@ The rule for two dims that must be equal but are not provably so:
 
 * a symbol and an int: the symbol becomes that int in the whole model;
 * two symbols: they become one in the whole model, with the name that appears first in the inputs;
-* products with common factors: the rest of them must be equal, as if no factor were 0;
+* products with common factors: the rest of them must be equal, unless a factor may be 0 (``_may_divide``);
 * any other pair: it becomes a constraint, which the entry checks at each call.
 
 So the dims of an input may become narrower than the file declares: ``Concat<axis=1>(x[n, 4], y[m, 4])``
@@ -24,6 +24,7 @@ from farcall.errors import ModelError
 from farcall.graph.dims import Dim, fold, same, settled, without_common_factors
 
 CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
+_LARGE = 1_000_003  # a size that no bound of a model reaches
 NEEDS = "farcall.needs"  # key in model.meta: constraint -> Need
 
 
@@ -105,15 +106,23 @@ class Equalities:
         if self._is_free(a) and (isinstance(b, int) or self._is_free(b)):
             return self._substitute(a, b)
         left, right = without_common_factors(a, b)
-        if (left, right) != (a, b) and (self._binds(left, right) or not _may_be_zero(b, right)):
+        if (left, right) != (a, b) and self._may_divide(b, left, right):
             self.equate(left, right, need)
             return self.resolve(b)
         self._pairs.setdefault((a, b), need)
         return b
 
-    def _binds(self, a: Dim, b: Dim) -> bool:
-        """Whether a symbol is all that one of two dims is, so that their equality gives it a value."""
-        return self._is_free(a) or self._is_free(b)
+    def _may_divide(self, dim: Dim, left: Dim, right: Dim) -> bool:
+        """Whether two equal products are equal without their common factor, too, as ``left`` and ``right``.
+
+        ``dim`` is the product of ``right`` and the factor. They are, unless the factor is 0. One that is
+        above 0 for large sizes counts as above 0 where a symbol gets its value by that: a model needs the
+        value more than a call of no elements.
+        """
+        factor = sympy.sympify(dim) / sympy.sympify(right)
+        if self._is_free(left) or self._is_free(right):
+            return not _vanishes(factor)
+        return not _may_be_zero(factor)
 
     def _is_free(self, dim: Dim) -> bool:
         return isinstance(dim, sympy.Symbol) and dim in self._rank
@@ -147,11 +156,15 @@ class Equalities:
         return found
 
 
-def _may_be_zero(dim: Dim, part: Dim) -> bool:
-    """Whether a call may make that factor 0 by which ``dim`` is more than its ``part``.
+def _may_be_zero(factor: sympy.Expr) -> bool:
+    """Whether a call may make ``factor`` 0.
 
     A symbol counts as a size above 0, and a quotient or a difference does not: 3 * floor(n/2) == floor(n/2)
     holds for one element.
     """
-    factor = sympy.sympify(dim) / sympy.sympify(part)
     return bool(factor.atoms(sympy.Add, sympy.floor, sympy.Max, sympy.Min))
+
+
+def _vanishes(factor: sympy.Expr) -> bool:
+    """Whether ``factor`` is 0 where all symbols are large: the length of ``[n:3]``, for example."""
+    return not factor.xreplace(dict.fromkeys(factor.free_symbols, sympy.Integer(_LARGE)))

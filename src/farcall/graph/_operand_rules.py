@@ -271,6 +271,8 @@ def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
         return len(slice_range(size, start, end, step))
     if step < 0:
         return maximum(ceildiv(slice_first(size, start, step) - _bound_before(size, end), -step), 0)
+    if isinstance(start, int) and isinstance(end, int) and end <= start and (start < 0) == (end < 0):
+        return 0
     last = _bound(size, end)
     if isinstance(start, int) and last == size:  # the frequent [k:], as a short expression
         count = maximum(size - start, 0) if start >= 0 else minimum(size, -start)

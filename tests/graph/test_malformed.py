@@ -152,3 +152,59 @@ def test_axes_that_are_an_empty_input_are_known() -> None:
         )
     )
     assert [dims(node.outputs[0]) for node in model.graph] == [(3, 4, 5), (3, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "EyeLike",
+        'RegexFullMatch <pattern = "a">',
+        'ai.onnx.ml.DictVectorizer <string_vocabulary = ["a"]>',
+        "ai.onnx.ml.LabelEncoder <keys_int64s = [1], values_int64s = [2]>",
+        "ai.onnx.ml.TreeEnsemble <tree_roots = [0], nodes_featureids = [0], nodes_truenodeids = [0],"
+        "nodes_falsenodeids = [0], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0],"
+        "nodes_splits = float[1] {0}, nodes_modes = uint8[1] {0}, leaf_weights = float[1] {0}>",
+    ],
+)
+def test_a_node_whose_input_has_no_type_does_not_end_the_process(call: str) -> None:
+    """ONNX's inference reads that type. Nobody knows what the operator of another domain makes."""
+    source = f"""<ir_version: 10, opset_import: ["" : 22, "ai.onnx.ml" : 5, "vendor" : 1]>
+    g (int64[2, 3] x) => (int64[a, b] y) {{ t = vendor.Secret (x)  y = {call} (t) }}"""
+    model = load_model(onnx.parser.parse_model(source))
+    assert model.graph.node(1).op_type in call
+    missing = source.replace("(t)", '("")').replace("t = vendor.Secret (x)", "")
+    with pytest.raises(ModelError):
+        load_model(onnx.parser.parse_model(missing))
+
+
+def test_an_index_far_outside_of_constants_is_not_searched_for() -> None:
+    """numpy takes an element by going round and round, here 2**60 times."""
+    source = """g (int64[2] x) => (int64[2] y) {
+    c = Constant<value_ints = [1, 2]>()  i = Constant<value_ints = [0, 4611686018427387904]>()
+    e = GatherElements (c, i)  y = Add (x, e) }"""
+    model = load_model(text_model(source))
+    assert [node.op_type for node in model.graph] == ["GatherElements", "Add"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ('g (float[2] x) => (float[2] y) { y = Cast<to = "REAL">(x) }', "'REAL' is no name of a type"),
+        (
+            "g (float[1,2,3] x) => (float[] y) { y = GlobalLpPool<p = 2.5>(x) }",
+            "p = 2.5 is no whole number",
+        ),
+    ],
+)
+def test_attributes_of_the_first_opset_are_refused_by_name(source: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        load_model(text_model(source, opset=1))
+
+
+def test_a_constant_has_one_value() -> None:
+    """ONNX's inference does not see it behind an operator that it does not know."""
+    source = """<ir_version: 10, opset_import: ["" : 22, "vendor" : 1]>
+    g (float[1] x) => (float[1] y) { s = vendor.Secret (x)
+    c = Constant<value_int = 1, value_float = 2.0>()  y = Add (s, c) }"""
+    with pytest.raises(ModelError, match="has the attributes value_int, value_float; expected one"):
+        load_model(onnx.parser.parse_model(source))

@@ -21,6 +21,8 @@ MAX_NESTED = 16  # graphs inside of each other; models have three or four, and p
 MAX_NODES = 1_000_000  # in a model with inlined functions; the largest exports have some 100,000
 LARGEST_BYTES = 1 << 47  # of a tensor: what a process on a 64-bit machine can address
 _Graph = TypeVar("_Graph")
+_READ_WITHOUT_TYPE = {"EyeLike", "RegexFullMatch", "DictVectorizer", "LabelEncoder", "TreeEnsemble"}
+_HIDDEN = "farcall.hidden"  # a domain that ONNX's inference does not know
 _EXPAND_IS_BOUNDED = 13  # since this opset, Expand does not take its rank from the length of its operand
 
 
@@ -117,23 +119,54 @@ def nested_protos(scope: onnx.GraphProto | onnx.FunctionProto) -> Iterable[onnx.
     return [graph for node in scope.node if node.attribute for graph in subgraphs(node)]
 
 
-def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` itself, or a copy that hides the lengths of the shape operands of old Expand nodes.
+def fit_for_inference(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` itself, or a copy that hides from ONNX's inference what it has no limit for, or ends of.
 
-    Before opset 13, ONNX's inference gives the result of Expand as many dims as its second operand has
-    elements, without a limit. A Reshape of the operand to its own shape does not change it, but hides the
-    length from that inference. farcall's rule infers the dims instead.
+    Before opset 13, the inference gives the result of Expand as many dims as its second operand has elements,
+    without a limit. A Reshape of the operand to its own shape does not change it, but hides the length from
+    that inference. Nodes that may end the process (:func:`may_end_inference`) get a domain that the inference
+    leaves alone. farcall's rules infer both kinds instead.
     """
     import onnx
 
-    scopes = ((proto.opset_import, proto.graph), *((item.opset_import, item) for item in proto.functions))
-    if not any(_any_takes_rank(scope, opset_of(imports)) for imports, scope in scopes):
+    scopes = [(proto.opset_import, proto.graph), *((item.opset_import, item) for item in proto.functions)]
+    long = any(_any_takes_rank(scope, opset_of(imports)) for imports, scope in scopes)
+    ending = any(may_end_inference(node) for _, scope in scopes for node in walk(scope.node))
+    if not long and not ending:
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     for scope in (copy.graph, *copy.functions):
-        _hide_lengths(scope, frozenset())
+        if long:
+            _hide_lengths(scope, frozenset())
+    if ending:
+        _hide_ending(copy)
     return copy
+
+
+def may_end_inference(node: onnx.NodeProto, is_typed: bool = False) -> bool:
+    """Whether ONNX's inference for a node may end the process: onnx 1.23 reads a type that is not there.
+
+    Args:
+        node: A node.
+        is_typed: Whether all of the node's inputs that are there have types.
+    """
+    return (
+        node.op_type in _READ_WITHOUT_TYPE
+        and node.domain in ("", "ai.onnx", "ai.onnx.ml")
+        and not (is_typed and all(node.input))
+    )
+
+
+def _hide_ending(proto: onnx.ModelProto) -> None:
+    """Give the nodes that may end ONNX's inference another domain."""
+    import onnx
+
+    for scope in (proto, *proto.functions):
+        scope.opset_import.append(onnx.helper.make_opsetid(_HIDDEN, 1))
+        for node in walk(scope.graph.node if isinstance(scope, onnx.ModelProto) else scope.node):
+            if may_end_inference(node):
+                node.domain = _HIDDEN
 
 
 def takes_rank_from_length(node: onnx.NodeProto | ir.Node, opset: int) -> bool:

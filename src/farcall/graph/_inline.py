@@ -11,6 +11,7 @@ from itertools import zip_longest
 import numpy as np
 import onnx_ir as ir
 
+from farcall.errors import ModelError
 from farcall.graph._onnx_types import is_default_domain
 from farcall.graph._region import subgraphs
 
@@ -157,6 +158,11 @@ def lift_constant(graph: ir.Graph, node: ir.Node) -> bool:
     """
     if node.op_type != "Constant" or not is_default_domain(node.domain):
         return False
+    if len(node.attributes) != 1:
+        raise ModelError(
+            f"node `{node.name}` (Constant) has the attributes {', '.join(node.attributes) or 'of none'}; "
+            "expected one, which is its value"
+        )
     (attribute,) = node.attributes.values()
     if attribute.name == "value":
         tensor = attribute.as_tensor()

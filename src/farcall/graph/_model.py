@@ -33,10 +33,10 @@ from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import (
     check_inlined_size,
     check_nesting,
+    fit_for_inference,
     nested_protos,
     opset_of,
     with_attributes,
-    without_long_shapes,
 )
 from farcall.graph._inline import lift_constant
 from farcall.graph._malformed import check_wellformed
@@ -368,7 +368,12 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
             inferred = _infer(proto, strict)
         except onnx.shape_inference.InferenceError:
             inferred = _infer(_without_declared_dims(proto), strict)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
+    except (
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+        ValueError,
+        IndexError,  # of a shape that has fewer dims than the inference reads
+    ) as error:
         raise ModelError(f"{name} is not valid ONNX: {_one_line(error)}") from error
     except MemoryError:
         raise ModelError(f"{name} needs more memory than there is, only to infer its shapes") from None
@@ -379,7 +384,7 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
 def _infer(proto: onnx.ModelProto, strict: bool) -> onnx.ModelProto:
     import onnx
 
-    return onnx.shape_inference.infer_shapes(without_long_shapes(proto), check_type=True, strict_mode=strict)
+    return onnx.shape_inference.infer_shapes(fit_for_inference(proto), check_type=True, strict_mode=strict)
 
 
 def _without_declared_dims(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
 
-from farcall.graph._guards import takes_rank_from_length, without_long_shapes
+from farcall.graph._guards import fit_for_inference, may_end_inference, takes_rank_from_length
 from farcall.graph._region import reads
 from farcall.graph._view import MAX_DATA, Data
 
@@ -53,12 +53,15 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     if any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
         return _infer_alone(node, model, data)
     given = [value for value in node.inputs if value is not None]
+    proto = ir.serde.serialize_node(node)
+    if may_end_inference(proto, is_typed=all(value.type is not None for value in given)):
+        return {}
     hidden = node.inputs[1] if takes_rank_from_length(node, opset) else None
     for version in (opset, onnx.defs.onnx_opset_version()):
         try:
             types = onnx.shape_inference.infer_node_outputs(
                 onnx.defs.get_schema(node.op_type, version, domain),
-                ir.serde.serialize_node(node),
+                proto,
                 {value.name: type_proto(value, is_shaped=value is not hidden) for value in given},
                 {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
                 opset_imports=[onnx.helper.make_opsetid(domain, version)],
@@ -66,9 +69,9 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
             )
         except onnx.checker.ValidationError:  # a dtype that only later versions allow
             continue
-        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        except (onnx.defs.SchemaError, *_refusals()):
             return {}
-        return {name: read_type(proto) for name, proto in types.items()}
+        return {name: read_type(found) for name, found in types.items()}
     return {}
 
 
@@ -92,10 +95,17 @@ def _infer_alone(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> 
     versions = [onnx.helper.make_opsetid(*item) for item in model.opset_imports.items()]
     proto = onnx.helper.make_model(graph, opset_imports=versions, ir_version=model.ir_version)
     try:
-        inferred = onnx.shape_inference.infer_shapes(without_long_shapes(proto))
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        inferred = onnx.shape_inference.infer_shapes(fit_for_inference(proto))
+    except _refusals():
         return {}
     return {info.name: read_type(info.type) for info in inferred.graph.output}
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What ONNX's inference raises; IndexError where it reads more dims than a shape has."""
+    import onnx
+
+    return onnx.shape_inference.InferenceError, RuntimeError, ValueError, IndexError
 
 
 def type_proto(value: ir.Value, is_shaped: bool = True) -> onnx.TypeProto:

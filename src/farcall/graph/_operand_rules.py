@@ -219,10 +219,9 @@ def _affine_grid(op: NodeView) -> Sequence[PartialDims]:
 
 @rule("Tile")
 def _tile(op: NodeView) -> Sequence[PartialDims]:
-    given, times = op.shape(0), computed(op, 1)
-    if times is None:
-        return [(None,) * len(given)]
-    return [tuple(dim * count for dim, count in zip(given, times.tolist(), strict=True))]
+    given = op.shape(0)
+    times = items(op, 1, len(given))
+    return [tuple(None if count is None else dim * count for dim, count in zip(given, times, strict=True))]
 
 
 @rule("Slice")

@@ -314,7 +314,10 @@ def _resize_18(c: Crossing) -> None:
 
 @up(6, "Cast")
 def _cast_6(c: Crossing) -> None:
-    c.set("to", ir.DataType[str(c.attr("to")).upper()].value)
+    name = str(c.attr("to")).upper()
+    if name not in ir.DataType.__members__:
+        raise RefusalError(f"to = {name!r} is no name of a type")
+    c.set("to", ir.DataType[name].value)
 
 
 @down(15, "CastLike")
@@ -330,7 +333,7 @@ def _concat_4(c: Crossing) -> None:
 @up(2, "LpPool", "GlobalLpPool")
 def _whole_p(c: Crossing) -> None:
     p = float(c.attr("p", 2.0))
-    if p != int(p):
+    if not p.is_integer():
         raise RefusalError(f"p = {p} is no whole number")
     c.set("p", int(p))
 

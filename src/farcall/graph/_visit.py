@@ -380,9 +380,13 @@ class Visitor:
 
 
 def _in_words(error: Exception) -> str:
-    """What a rule stumbled on: a text of its own, or what Python says of a list of dims that is too short."""
-    is_about_lists = isinstance(error, LookupError) or "to unpack" in str(error)
-    return "an input has another rank than it needs" if is_about_lists else str(error)
+    """What a rule stumbled on: a text of its own, or what Python says of lists of another length or rank."""
+    text = str(error)
+    if isinstance(error, LookupError) or "to unpack" in text or "not iterable" in text or "'list'" in text:
+        return "an input has another rank than it needs"
+    if text.startswith("zip()"):
+        return "an input or attribute has another number of elements than it needs"
+    return text
 
 
 def _given(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -401,6 +401,14 @@ def check(node: onnx.NodeProto, inputs: Sequence[np.ndarray], outputs: Sequence[
             info = np.iinfo(target)
             if float(inputs[0].min()) <= info.min - 1 or float(inputs[0].max()) >= info.max:
                 raise Skip("a cast that ONNX does not define")
+    is_whole = inputs and inputs[0].dtype.kind in "iu"
+    if node.op_type == "ReduceMean" and is_whole and _overflows(inputs[0]):
+        raise Skip("a mean whose sum is no number of its type")
+
+
+def _overflows(array: np.ndarray) -> bool:
+    """Whether the sum of integers may be no number of their type."""
+    return bool(np.abs(array.astype(np.float64)).sum() >= np.iinfo(array.dtype).max)
 
 
 class Builder:

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from farcall import partition
 from farcall.errors import ModelError
 from farcall.graph import load_model
 from farcall.graph.dims import dims
@@ -33,6 +34,11 @@ from .graphs import text_model
             "g (float[2,3] x, float[3] s) => (float[] y, float[] m) "
             "{ y, m = LayerNormalization<axis = 2147483648>(x, s) }",
             r"\(LayerNormalization\) has 2147483648 in axis; expected numbers from -2147483648 to 2147483647",
+        ),
+        (
+            "g (float[4] x) => (float[] y) { y = Scan<num_scan_inputs = 2147483648,"
+            "body = b (float e) => (float f) { f = Exp(e) }>(x) }",
+            r"\(Scan\) has 2147483648 in num_scan_inputs; expected numbers from 1 to 1",
         ),
         (
             "g (float[1,1,9] x) => (float[] y) { y = AveragePool<kernel_shape=[2], dilations=[0]>(x) }",
@@ -192,7 +198,7 @@ def test_an_index_far_outside_of_constants_is_not_searched_for() -> None:
         ('g (float[2] x) => (float[2] y) { y = Cast<to = "REAL">(x) }', "'REAL' is no name of a type"),
         (
             "g (float[1,2,3] x) => (float[] y) { y = GlobalLpPool<p = 2.5>(x) }",
-            "p = 2.5 is no whole number",
+            "p = 2.5 is no whole number of 32 bits",
         ),
     ],
 )
@@ -208,3 +214,12 @@ def test_a_constant_has_one_value() -> None:
     c = Constant<value_int = 1, value_float = 2.0>()  y = Add (s, c) }"""
     with pytest.raises(ModelError, match="has the attributes value_int, value_float; expected one"):
         load_model(onnx.parser.parse_model(source))
+
+
+def test_a_definition_that_onnx_cannot_make_is_none() -> None:
+    """ONNX multiplies the block's sizes, which overflow."""
+    source = (
+        "g (float[n, 3, 4] x) => (float[a, b, c] y) { y = DepthToSpace<blocksize = 4611686018427387904>(x) }"
+    )
+    with pytest.raises(ModelError):
+        partition(text_model(source), backends=["c", "reference"])

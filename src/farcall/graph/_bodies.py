@@ -14,7 +14,7 @@ import onnx_ir as ir
 from farcall.graph._guards import subgraphs, walk
 from farcall.graph._microsoft import definition
 from farcall.graph._microsoft_calls import DOMAIN
-from farcall.graph._onnx_types import is_default_domain, type_proto
+from farcall.graph._onnx_types import inference_errors, is_default_domain, type_proto
 from farcall.graph._widened import widened
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def body_of(node: ir.Node, opsets: Mapping[str, int]) -> onnx.FunctionProto | No
     try:
         schema = onnx.defs.get_schema(node.op_type, version, domain)
         data = _body(schema, node, version)
-    except (onnx.defs.SchemaError, RuntimeError, ValueError):
+    except (onnx.defs.SchemaError, *inference_errors()):
         return None
     if not data:
         return None
@@ -75,7 +75,9 @@ def _trim_outputs(body: onnx.FunctionProto, node: ir.Node) -> bool:
     wanted = list(zip(body.output, node.outputs, strict=False))
     if any(name not in computed and (value.uses() or value.is_graph_output()) for name, value in wanted):
         return False
-    some = next(name for name, _ in wanted if name in computed)
+    some = next((name for name, _ in wanted if name in computed), None)
+    if some is None:  # the operator's types have no definition
+        return False
     names = [name if name in computed else some for name, _ in wanted]
     del body.output[:]
     body.output.extend(names)

@@ -70,18 +70,22 @@ def _check_attributes(node: onnx.NodeProto, passed: Mapping[str, set[int]], name
         given = passed.get(item.ref_attr_name, set()) if item.ref_attr_name else _numbers(item)
         for number in sorted(given):
             if number not in expected:
-                raise ModelError(f"{where} has {number} in {item.name}; expected {_text(expected)}")
+                raise ModelError(
+                    f"{where} has {number} in {item.name}; expected {_text(expected, item.name)}"
+                )
 
 
 def _expected(node: onnx.NodeProto, attribute: str) -> range | None:
     """The numbers that an attribute may have; None: any."""
     if (node.op_type, attribute) == ("Split", "num_outputs"):
         return range(len(node.output), len(node.output) + 1)
+    if (node.op_type, attribute) == ("Scan", "num_scan_inputs"):
+        return range(1, max(len(node.input), 1) + 1)
     return _EXPECTED.get((node.op_type, attribute))
 
 
-def _text(expected: range) -> str:
-    if len(expected) == 1:
+def _text(expected: range, attribute: str) -> str:
+    if len(expected) == 1 and attribute == "num_outputs":
         return f"{expected[0]}, the number of its outputs"
     return f"numbers from {expected[0]} to {expected[-1]}"
 

@@ -69,7 +69,7 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
             )
         except onnx.checker.ValidationError:  # a dtype that only later versions allow
             continue
-        except (onnx.defs.SchemaError, *_refusals()):
+        except (onnx.defs.SchemaError, *inference_errors()):
             return {}
         return {name: read_type(found) for name, found in types.items()}
     return {}
@@ -96,12 +96,12 @@ def _infer_alone(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> 
     proto = onnx.helper.make_model(graph, opset_imports=versions, ir_version=model.ir_version)
     try:
         inferred = onnx.shape_inference.infer_shapes(fit_for_inference(proto))
-    except _refusals():
+    except inference_errors():
         return {}
     return {info.name: read_type(info.type) for info in inferred.graph.output}
 
 
-def _refusals() -> tuple[type[Exception], ...]:
+def inference_errors() -> tuple[type[Exception], ...]:
     """What ONNX's inference raises; IndexError where it reads more dims than a shape has."""
     import onnx
 

@@ -333,8 +333,8 @@ def _concat_4(c: Crossing) -> None:
 @up(2, "LpPool", "GlobalLpPool")
 def _whole_p(c: Crossing) -> None:
     p = float(c.attr("p", 2.0))
-    if not p.is_integer():
-        raise RefusalError(f"p = {p} is no whole number")
+    if not p.is_integer() or abs(p) >= 1 << 31:
+        raise RefusalError(f"p = {p} is no whole number of 32 bits")
     c.set("p", int(p))
 
 

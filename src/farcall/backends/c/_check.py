@@ -6,13 +6,25 @@ import onnx_ir as ir
 
 from farcall.backends.c._families import operator
 from farcall.backends.c._narrow import has_narrow, rewritten
-from farcall.backends.c._node import Unsupported, basic_check
+from farcall.backends.c._node import Unsupported, basic_check, has_input, operand
 from farcall.backends.c._registry import Loops
-from farcall.graph.dims import late
+from farcall.graph.dims import dims, late, product
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
+# Operands whose first elements the loops read whatever their dims are: operator, operand, elements.
+_READ = {
+    **{(kind, 0): 1 for kind in ("BlackmanWindow", "HammingWindow", "HannWindow")},
+    **{(kind, 1): 1 for kind in ("CumProd", "CumSum", "DFT", "Dropout", "OneHot", "STFT", "TopK", "Trilu")},
+    **{(kind, 2): 1 for kind in ("DFT", "Dropout", "Pad")},
+    **{("MelWeightMatrix", index): 1 for index in range(5)},
+    **{("NonMaxSuppression", index): 1 for index in (2, 3, 4)},
+    ("OneHot", 2): 2,
+    **{("Range", index): 1 for index in range(3)},
+    ("STFT", 3): 1,
+    **{(kind, index): 1 for kind in ("Adagrad", "Adam", "Momentum") for index in (0, 1)},
+}
 _RANDOM_CURE = "make them an input of the model, or add the backend `onnxruntime`"
 
 
@@ -37,7 +49,20 @@ def _reason(node: ir.Node) -> str | None:
         unknown = [value for value in node.outputs if late(value) and value.name]
         if unknown and not (isinstance(entry, Loops) and entry.allocates):
             raise Unsupported(f"the shape of `{unknown[0].name}` is known only when the node has run")
+        _check_read(node)
         entry.check(node)
     except Unsupported as error:
         return str(error)
     return None
+
+
+def _check_read(node: ir.Node) -> None:
+    """Refuse operands without the elements that are read of them."""
+    for index, value in enumerate(node.inputs):
+        count = _READ.get((node.op_type, index))
+        if count is None or not has_input(node, index):
+            continue
+        size = product(dims(operand(node, index)))
+        if size != count:
+            named = value.name if value is not None else ""
+            raise Unsupported(f"its operand `{named}` has {size} elements; expected {count}")

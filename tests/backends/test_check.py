@@ -1,0 +1,33 @@
+"""What the C backend refuses by the dims of operands of which it reads the first elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import farcall as fc
+from farcall.errors import UnsupportedOperatorError
+
+from ..graph.graphs import text_model
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("g (float[1] x, int64[1, 0, 3] k) => (float[n] y) { y, i = TopK (x, k) }", "`k` has 0 elements"),
+        ("g (int64[4] x, int64 d, float[n] v) => (float[4, d] y) { y = OneHot (x, d, v) }", "expected 2"),
+        ("g (float[4] x, int64[0] a) => (float[4] y) { y = CumSum (x, a) }", "`a` has 0 elements"),
+        ("g (float[4, 4] x, int64[m] k) => (float[4, 4] y) { y = Trilu (x, k) }", "has m elements"),
+    ],
+)
+def test_operands_without_the_elements_that_are_read_are_refused(source: str, message: str) -> None:
+    """The C loops would read behind them."""
+    with pytest.raises(UnsupportedOperatorError, match=message):
+        fc.partition(text_model(source), backends=["c"])
+
+
+def test_a_factor_below_zero_is_no_decrement() -> None:
+    model = text_model("g (float[3] x) => (float[3] y) { y = Swish <alpha = -1.0> (x) }", opset=24)
+    x = np.array([-2, 0, 3], np.float32)
+    (y,) = [np.from_dlpack(fc.partition(model, backends=["c"]).build().load()["main"](x))]
+    np.testing.assert_allclose(y, x / (1 + np.exp(x)), rtol=1e-6)

@@ -36,6 +36,12 @@ from .graphs import text_model
             r"\(LayerNormalization\) has 2147483648 in axis; expected numbers from -2147483648 to 2147483647",
         ),
         (
+            'g (int64[4] x) => (float[] y) { y = TfIdfVectorizer<mode = "TF", min_gram_length = 1,'
+            "max_gram_length = 1, max_skip_count = 0, ngram_counts = [0, 4611686018427387904],"
+            "ngram_indexes = [0, 1], pool_int64s = [3, 4]>(x) }",
+            r"\(TfIdfVectorizer\) has 4611686018427387904 in ngram_counts; expected numbers from 0 to 2",
+        ),
+        (
             "g (float[4] x) => (float[] y) { y = Scan<num_scan_inputs = 2147483648,"
             "body = b (float e) => (float f) { f = Exp(e) }>(x) }",
             r"\(Scan\) has 2147483648 in num_scan_inputs; expected numbers from 1 to 1",

@@ -36,6 +36,7 @@ _DTYPES = {item.value for item in ir.DataType} - {ir.DataType.UNDEFINED.value}
 _EXPECTED: dict[tuple[str, str], range] = {
     ("GatherND", "batch_dims"): range(2**31),
     ("LayerNormalization", "axis"): _INT32,
+    **{("TfIdfVectorizer", name): range(1, 2**16) for name in ("min_gram_length", "max_gram_length")},
     **{(kind, name): _POSITIVE for kind in _WINDOWS for name in ("dilations", "kernel_shape", "strides")},
     **{(f"Reduce{kind}", "noop_with_empty_axes"): range(2) for kind in _REDUCTIONS},
 }
@@ -81,6 +82,11 @@ def _expected(node: onnx.NodeProto, attribute: str) -> range | None:
         return range(len(node.output), len(node.output) + 1)
     if (node.op_type, attribute) == ("Scan", "num_scan_inputs"):
         return range(1, max(len(node.input), 1) + 1)
+    if (node.op_type, attribute) == (
+        "TfIdfVectorizer",
+        "ngram_counts",
+    ):  # where each length begins in the pool
+        return range(1 + max(len(item.ints) + len(item.strings) for item in node.attribute))
     return _EXPECTED.get((node.op_type, attribute))
 
 

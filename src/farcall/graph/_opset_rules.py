@@ -20,6 +20,8 @@ def _broadcasting(c: Crossing) -> str | None:
     axis, is_on = c.pop("axis"), c.pop("broadcast", 0)
     if axis is None or not is_on:
         return None
+    if not -c.rank(0) <= axis <= c.rank(0):
+        raise RefusalError(f"axis {axis} is outside of rank {c.rank(0)}")
     tail = c.rank(0) - (axis + c.rank(0) if axis < 0 else axis) - c.rank(1)
     if tail <= 0:
         return None

@@ -6,9 +6,9 @@ bytes, which leaves room for two vectors of B and one of A in 32 or 16 registers
 extension of gcc and clang, which lower them to what the target has.
 
 *Panels* of B are 64 bytes wide, *groups* of A are 6 rows high: both operands may be given packed in such an
-order, so that a tile reads them from beginning to end. A panel that is not packed is copied to the stack,
-where all rows of A meet it in the L1 cache. Up to 4 columns behind the last whole vector, as in planes of
-7x7 and 14x14, are computed by vectors of the rows of packed groups instead.
+order, so that a tile reads them from beginning to end. The first tile copies a panel that is not packed to
+the stack, where the other rows of A meet it in the L1 cache. Up to 4 columns behind the last whole vector, as
+in planes of 7x7 and 14x14, are computed by vectors of the rows of packed groups instead.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ PANEL_BYTES = 64
 GROUP = 6  # rows of A
 _SHORT = 4  # likewise: of the last tile, a part of a group; with AVX-512, perhaps 8 rows of two groups
 _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
+_AHEAD = 16  # rows of B that are asked for before they are used, while a panel is copied
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
-ROOM = 2 * BAND * _DEPTH  # elements of rows of A that are packed in memory that a kernel has for them
+_BANDS = 4  # in a block, where B is copied once for all of its rows
+ROOM = _BANDS * BAND * _DEPTH  # elements of rows of A that are packed in memory that a kernel has for them
 PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
 FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
@@ -46,6 +48,7 @@ def gemm_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with ``farcall_gemm_part_KIND``, which all products of a dtype call."""
     small, large = (
         "".join(_tile(rows, vectors) for rows in heights for vectors in (1, 2))
+        + _tile(heights[-1], 2, "copy")
         for heights in ((_SHORT, GROUP), (2 * _SHORT, 2 * GROUP))
     )
     text = (
@@ -73,7 +76,7 @@ def vector_source(kind: str, itemsize: int) -> str:
 def with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
-        "DEPTH": _DEPTH, "BAND": BAND, "FEW": FEW, "PAGE": PAGE, "NARROW": _NARROW,
+        "DEPTH": _DEPTH, "BANDS": _BANDS, "BAND": BAND, "FEW": FEW, "PAGE": PAGE, "NARROW": _NARROW,
         "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -131,8 +134,8 @@ static __attribute__((noinline)) void farcall_rim_KIND(int64_t rows, int64_t col
 """
 
 
-def _tile(rows: int, vectors: int) -> str:
-    """Rows of A, in one or two groups, times one or two vectors of columns."""
+def _tile(rows: int, vectors: int, copy: str = "") -> str:
+    """Rows of A, in one or two groups, times one or two vectors of columns, which ``copy`` gets if named."""
     places = [f"a[{row} * a_row]" if row < GROUP else f"a2[{row - GROUP} * a_row]" for row in range(rows)]
     columns = range(vectors)
     starts = "\n".join(
@@ -157,15 +160,25 @@ def _tile(rows: int, vectors: int) -> str:
         )
         for sign in ("=", "+=")
     )
-    return f"""static inline __attribute__((always_inline)) void farcall_tile{rows}x{vectors}_KIND(int64_t k,
-    const KIND* a, const KIND* a2, int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1,
-    int64_t b_row, KIND* c, int64_t c_row, int add, const KIND* start, int64_t start_row, int64_t ahead) {{
+    copies = "".join(
+        f"\n    *(farcall_u_KIND*)(copy + {v} * farcall_lanes_KIND) = x{v}; "
+        f"__builtin_prefetch(b{v} + {_AHEAD} * b_row);"
+        for v in columns
+        if copy
+    )
+    name, to, step = (
+        (f"{copy}_", f", KIND* {copy}", f" {copy} += farcall_wide_KIND;") if copy else ("", "", "")
+    )
+    return f"""static inline __attribute__((always_inline)) void farcall_tile{rows}x{vectors}_{name}KIND(
+    int64_t k, const KIND* a, const KIND* a2, int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1,
+    int64_t b_row, KIND* c, int64_t c_row, int add, const KIND* start, int64_t start_row,
+    int64_t ahead{to}) {{
 {starts}
   (void)a2;
   (void)ahead;
   {touch}
   for (int64_t i = 0; i < k; ++i, a += a_column, a2 += a_column, b0 += b_row, b1 += b_row) {{
-    {loads}
+    {loads}{copies}{step}
     {"__builtin_prefetch(a + ahead); __builtin_prefetch(a2 + ahead);" if rows > GROUP else ""}
 {steps}
   }}
@@ -232,13 +245,14 @@ def _tiles() -> str:
       else farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     )
+    wide_copy, copy = (f"{arguments.format(group)}, copy" for group in ("a_group", "0"))
     return f"""\
 /* Tiles that are not C's alone go to a rim. Packed rows end with the lowest tile that holds them;
  * other ones end with the last six rows, of which the first ones have been written before. */
 static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add,
-    const KIND* start, int64_t start_row, int packed) {{
+    const KIND* start, int64_t start_row, int packed, KIND* copy) {{
   KIND rim[farcall_high_KIND * farcall_wide_KIND], first[farcall_high_KIND];
   const int full = columns == farcall_wide_KIND || columns == farcall_lanes_KIND;
   for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row) {{
@@ -254,7 +268,17 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
       first[r] = r >= back && r - back < rows ? start[(r - back) * start_row] : 0;
     KIND* const to = whole ? c : rim;
     const int64_t to_row = whole ? c_row : farcall_wide_KIND;
-    if (columns <= farcall_lanes_KIND) {{
+    if (copy) {{
+#if defined(__AVX512F__)
+      farcall_tile12x2_copy_KIND({wide_copy});
+#else
+      farcall_tile6x2_copy_KIND({copy});
+#endif
+      b0 = copy;
+      b1 = copy + farcall_lanes_KIND;
+      b_row = farcall_wide_KIND;
+      copy = 0;
+    }} else if (columns <= farcall_lanes_KIND) {{
 {narrow}
     }} else {{
 {wide}
@@ -336,7 +360,7 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   const int turned = b_row == 1 && b_panel != PANEL;
   const int64_t b_column = turned ? b_panel / PANEL : 1;
   /* A panel that is copied serves more rows; one of a transposed B costs more than to read A again. */
-  const int64_t band = turned ? m : b_panel != PANEL ? BAND : 2 * BAND;
+  const int64_t band = turned ? m : b_panel != PANEL ? BAND : BANDS * BAND;
   const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= NARROW ? rest : 0;
   n -= narrow;
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1, first = &none, first_row = 0) {
@@ -349,21 +373,26 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
         const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel + j % PANEL * b_column;
         const KIND* b1 = b0 + farcall_lanes_KIND;
         int64_t row = b_row;
+        KIND* copy = 0;
         if (b_panel != PANEL && !turned) {
           if (farcall_lanes_KIND == PANEL) b1 = n1 > PANEL ? b0 + b_panel : b0;
         } else if (turned || (b_row != n1 && rows >= 4 * GROUP) || n1 % farcall_lanes_KIND != 0) {
-          if (turned) farcall_turn_KIND(k1, n1, b0, b_column, panels);
-          else farcall_copy_KIND(k1, n1, b0, b_row, panels);
-          b0 = panels;
-          b1 = panels + farcall_lanes_KIND;
-          row = farcall_wide_KIND;
+          if (!turned && n1 == farcall_wide_KIND && rows >= farcall_high_KIND) {
+            copy = panels;
+          } else {
+            if (turned) farcall_turn_KIND(k1, n1, b0, b_column, panels);
+            else farcall_copy_KIND(k1, n1, b0, b_row, panels);
+            b0 = panels;
+            b1 = panels + farcall_lanes_KIND;
+            row = farcall_wide_KIND;
+          }
         }
         KIND* const to = c + i0 * c_row + j;
         if (k0 == 0 && add && start != c)
           farcall_start_KIND(rows, n1, start + i0 * start_row + j * start_column, start_row, start_column,
               to, c_row);
         farcall_tiles_KIND(rows, n1, k1, from, a_row, a_column, a_group, b0, b1, row, to, c_row, add,
-            first + i0 * first_row, first_row, packed);
+            first + i0 * first_row, first_row, packed, copy);
       }
     }
     /* Behind the tiles, which ask for the rows of A ahead of their use. In their loop, LLVM for Hexagon would
@@ -436,7 +465,7 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
   const int turned = b_row == 1 && b_panel != PANEL, in_panels = !turned && b_panel != PANEL;
   const int pays = m >= BAND && n >= BAND && (!turned || room);
   const int crowded = pays && a_row * (int64_t)sizeof(KIND) % PAGE == 0;
-  const int64_t most = m < BAND || in_panels ? 4 * GROUP : room ? 2 * BAND : BAND;
+  const int64_t most = m < BAND || in_panels ? 4 * GROUP : room ? BANDS * BAND : BAND;
   m = i_end - i;
   n = j_end - j;
   a += i / GROUP * a_group;

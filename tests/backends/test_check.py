@@ -26,8 +26,9 @@ def test_operands_without_the_elements_that_are_read_are_refused(source: str, me
         fc.partition(text_model(source), backends=["c"])
 
 
-def test_a_factor_below_zero_is_no_decrement() -> None:
-    model = text_model("g (float[3] x) => (float[3] y) { y = Swish <alpha = -1.0> (x) }", opset=24)
+@pytest.mark.parametrize("call", ["Swish <alpha = -1.0>", "Shrink <lambd = -1.0, bias = -2.0>"])
+def test_a_number_below_zero_is_no_decrement(call: str) -> None:
+    model = text_model(f"g (float[3] x) => (float[3] y) {{ y = {call} (x) }}", opset=24)
     x = np.array([-2, 0, 3], np.float32)
-    (y,) = [np.from_dlpack(fc.partition(model, backends=["c"]).build().load()["main"](x))]
-    np.testing.assert_allclose(y, x / (1 + np.exp(x)), rtol=1e-6)
+    found = [fc.partition(model, backends=[name]).build().load()["main"](x) for name in ("c", "reference")]
+    np.testing.assert_allclose(*map(np.from_dlpack, found), rtol=1e-6)

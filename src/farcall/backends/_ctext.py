@@ -132,7 +132,15 @@ def _fold_pairs(function: str, args: list[sympy.Expr]) -> str:
 
 
 def c_literal(value: object, dtype: ir.DataType | None) -> str:
-    """A C constant that is exactly ``value`` in ``dtype``, even infinities, NaN and the smallest int64."""
+    """A C constant that is exactly ``value`` in ``dtype``, even infinities, NaN and the smallest int64.
+
+    What is below zero has parentheses, so that a sign may stand before it.
+    """
+    text = _literal(value, dtype)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _literal(value: object, dtype: ir.DataType | None) -> str:
     if dtype in FLOATS:
         return _float_literal(np.float32(value) if dtype == _D.FLOAT else np.float64(value))  # type: ignore[arg-type]
     number = int(value)  # type: ignore[call-overload]

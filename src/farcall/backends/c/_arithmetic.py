@@ -230,7 +230,7 @@ def _gelu(node: ir.Node, x: str) -> str:
 @elementwise("Swish", check=_check_floats)
 def _swish(node: ir.Node, x: str) -> str:
     exp = scalar.function(_dtype(node), "exp")
-    return f"{x} / ({_one(node)} + {exp}(-({_float(node, 'alpha', 1.0)} * {x})))"
+    return f"{x} / ({_one(node)} + {exp}(-{_float(node, 'alpha', 1.0)} * {x}))"
 
 
 @elementwise("Mish", check=_check_floats)

@@ -88,7 +88,7 @@ def _problem(dims: tuple[int | ir.SymbolicDim, ...], dtype: ir.DataType | None) 
     if any(dim < 0 for dim in numbers):
         return "a dim cannot be negative"
     itemsize = 1 if dtype is None or dtype.name == "STRING" else dtype.itemsize
-    if len(numbers) == len(dims) and prod(numbers) * itemsize > LARGEST_BYTES:
+    if prod(numbers) * itemsize > LARGEST_BYTES:  # whatever the other dims are, unless one is 0
         return f"more than {LARGEST_BYTES:,} bytes"
     return None
 

@@ -39,6 +39,7 @@ BACKENDS = (("c",),) * 7 + (("json", "c"), ("blas", "c"), ("onednn", "c"))
 OPTIMIZED = 0.04
 """Share of the batches that are compiled as users compile: they take ten times as long as the others."""
 _LEVELS = ("x86-64", "x86-64-v3")
+_JOINS = "ConcatFromSequence: "  # onnxruntime joins no empty sequence; farcall's result has no elements
 _BLURS, _MORE_BLURS = 3, 24
 
 Values = dict[str, np.ndarray]
@@ -89,6 +90,8 @@ class Case:
         Few rounding errors may all go one way, so that more are asked before a result counts as wrong.
         """
         if self.refused and not self.values:
+            if self.refused.startswith(_JOINS):
+                return None
             return f"onnxruntime refuses these inputs: {self.refused}"
         if self._fault(results):
             rng, stretching = np.random.default_rng([self.graph.seed, 1]), bool(self.refused)

@@ -49,8 +49,8 @@ def _reason(node: ir.Node) -> str | None:
         unknown = [value for value in node.outputs if late(value) and value.name]
         if unknown and not (isinstance(entry, Loops) and entry.allocates):
             raise Unsupported(f"the shape of `{unknown[0].name}` is known only when the node has run")
-        _check_read(node)
         entry.check(node)
+        _check_read(node)
     except Unsupported as error:
         return str(error)
     return None

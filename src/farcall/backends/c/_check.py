@@ -13,16 +13,16 @@ from farcall.graph.dims import dims, late, product
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-# Operands whose first elements the loops read whatever their dims are: operator, operand, elements.
+# Operands whose first elements the loops read, and whose dims no check of their own looks at: operator, operand,
+# elements.
 _READ = {
     **{(kind, 0): 1 for kind in ("BlackmanWindow", "HammingWindow", "HannWindow")},
-    **{(kind, 1): 1 for kind in ("CumProd", "CumSum", "DFT", "Dropout", "OneHot", "STFT", "TopK", "Trilu")},
-    **{(kind, 2): 1 for kind in ("DFT", "Dropout", "Pad")},
+    **{(kind, 1): 1 for kind in ("Dropout", "OneHot", "TopK")},
+    **{(kind, 2): 1 for kind in ("Dropout", "Pad")},
     **{("MelWeightMatrix", index): 1 for index in range(5)},
     **{("NonMaxSuppression", index): 1 for index in (2, 3, 4)},
     ("OneHot", 2): 2,
     **{("Range", index): 1 for index in range(3)},
-    ("STFT", 3): 1,
     **{(kind, index): 1 for kind in ("Adagrad", "Adam", "Momentum") for index in (0, 1)},
 }
 _RANDOM_CURE = "make them an input of the model, or add the backend `onnxruntime`"

@@ -15,7 +15,10 @@ from ..graph.graphs import text_model
     ("source", "message"),
     [
         ("g (float[1] x, int64[1, 0, 3] k) => (float[n] y) { y, i = TopK (x, k) }", "`k` has 0 elements"),
-        ("g (int64[4] x, int64 d, float[n] v) => (float[4, d] y) { y = OneHot (x, d, v) }", "expected 2"),
+        (
+            "g (int64[4] x, int64 d, float[n] v) => (float[4, d] y) { y = OneHot (x, d, v) }",
+            "expected one depth and two values",
+        ),
         ("g (float[4] x, int64[0] a) => (float[4] y) { y = CumSum (x, a) }", "is not one number"),
         ("g (float[4, 4] x, int64[m] k) => (float[4, 4] y) { y = Trilu (x, k) }", "is not one number"),
     ],

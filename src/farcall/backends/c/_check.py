@@ -13,15 +13,14 @@ from farcall.graph.dims import dims, late, product
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-# Operands whose first elements the loops read, and whose dims no check of their own looks at: operator, operand,
-# elements.
+# Operands of which the loops read the first elements, where the operator's own check need not look at their
+# dims: operator, operand, elements.
 _READ = {
     **{(kind, 0): 1 for kind in ("BlackmanWindow", "HammingWindow", "HannWindow")},
-    **{(kind, 1): 1 for kind in ("Dropout", "OneHot", "TopK")},
+    **{(kind, 1): 1 for kind in ("Dropout", "TopK")},
     **{(kind, 2): 1 for kind in ("Dropout", "Pad")},
     **{("MelWeightMatrix", index): 1 for index in range(5)},
     **{("NonMaxSuppression", index): 1 for index in (2, 3, 4)},
-    ("OneHot", 2): 2,
     **{("Range", index): 1 for index in range(3)},
     **{(kind, index): 1 for kind in ("Adagrad", "Adam", "Momentum") for index in (0, 1)},
 }

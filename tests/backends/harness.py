@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from farcall import _core
 from farcall.backends._ctext import stored
 from farcall.backends.base import Backend, RegionCode
 from farcall.backends.c import CBackend
@@ -88,9 +89,18 @@ class Compiled:
         status = self.function(addresses, packed, len(args), ctypes.byref(result))
         assert (space[start + total :] == 0xAB).all() and (space[:start] == 0xAB).all(), "workspace overrun"
         if status:
+            _take_error()
             raise RuntimeError(f"region returned {status}")
         assert result.type_index == 0
         return [_elements(memory, out) for memory, out in zip(shown[len(inputs) :], outs, strict=True)]
+
+
+def _take_error() -> None:
+    """Empty this thread's slot for errors: a later call that fails without one would find this one."""
+    core, error = ctypes.CDLL(_core.__file__), ctypes.c_void_p()
+    core.TVMFFIErrorMoveFromRaised(ctypes.byref(error))
+    if error:
+        core.TVMFFIObjectDecRef(error)
 
 
 def _tensor(memory: np.ndarray, dims: Sequence[int]) -> tuple[DLTensor, object]:

@@ -113,11 +113,11 @@ class Equalities:
         return b
 
     def _may_divide(self, dim: Dim, left: Dim, right: Dim) -> bool:
-        """Whether two equal products are equal without their common factor, too, as ``left`` and ``right``.
+        """Whether ``left`` and ``right`` must be equal because their products with a common factor are.
 
-        ``dim`` is the product of ``right`` and the factor. They are, unless the factor is 0. One that is
-        above 0 for large sizes counts as above 0 where a symbol gets its value by that: a model needs the
-        value more than a call of no elements.
+        ``dim`` is the product of ``right`` and the factor, which must not be 0. A factor that is 0 for small
+        sizes only is allowed where a symbol gets its value: a model needs the value more than a call of no
+        elements.
         """
         factor = sympy.sympify(dim) / sympy.sympify(right)
         if self._is_free(left) or self._is_free(right):

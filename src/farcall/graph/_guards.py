@@ -120,7 +120,7 @@ def nested_protos(scope: onnx.GraphProto | onnx.FunctionProto) -> Iterable[onnx.
 
 
 def fit_for_inference(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` itself, or a copy that hides from ONNX's inference what it has no limit for, or ends of.
+    """``proto`` itself, or a copy without what makes ONNX's inference take all memory, or end the process.
 
     Before opset 13, the inference gives the result of Expand as many dims as its second operand has elements,
     without a limit. A Reshape of the operand to its own shape does not change it, but hides the length from

@@ -160,7 +160,7 @@ def lift_constant(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if len(node.attributes) != 1:
         raise ModelError(
-            f"node `{node.name}` (Constant) has the attributes {', '.join(node.attributes) or 'of none'}; "
+            f"node `{node.name}` (Constant) has the attributes {', '.join(node.attributes) or '(none)'}; "
             "expected one, which is its value"
         )
     (attribute,) = node.attributes.values()

@@ -82,10 +82,8 @@ def _expected(node: onnx.NodeProto, attribute: str) -> range | None:
         return range(len(node.output), len(node.output) + 1)
     if (node.op_type, attribute) == ("Scan", "num_scan_inputs"):
         return range(1, max(len(node.input), 1) + 1)
-    if (node.op_type, attribute) == (
-        "TfIdfVectorizer",
-        "ngram_counts",
-    ):  # where each length begins in the pool
+    if (node.op_type, attribute) == ("TfIdfVectorizer", "ngram_counts"):
+        # Each is the place in the pool, another attribute, where the n-grams of one length begin.
         return range(1 + max(len(item.ints) + len(item.strings) for item in node.attribute))
     return _EXPECTED.get((node.op_type, attribute))
 

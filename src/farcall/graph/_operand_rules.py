@@ -271,7 +271,7 @@ def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
     if step < 0:
         return maximum(ceildiv(slice_first(size, start, step) - _bound_before(size, end), -step), 0)
     if isinstance(start, int) and isinstance(end, int) and end <= start and (start < 0) == (end < 0):
-        return 0
+        return 0  # both count from the same end of the axis
     last = _bound(size, end)
     if isinstance(start, int) and last == size:  # the frequent [k:], as a short expression
         count = maximum(size - start, 0) if start >= 0 else minimum(size, -start)

@@ -48,7 +48,7 @@ def gemm_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with ``farcall_gemm_part_KIND``, which all products of a dtype call."""
     small, large = (
         "".join(_tile(rows, vectors) for rows in heights for vectors in (1, 2))
-        + _tile(heights[-1], 2, "copy")
+        + _tile(heights[-1], 2, copies=True)
         for heights in ((_SHORT, GROUP), (2 * _SHORT, 2 * GROUP))
     )
     text = (
@@ -134,8 +134,8 @@ static __attribute__((noinline)) void farcall_rim_KIND(int64_t rows, int64_t col
 """
 
 
-def _tile(rows: int, vectors: int, copy: str = "") -> str:
-    """Rows of A, in one or two groups, times one or two vectors of columns, which ``copy`` gets if named."""
+def _tile(rows: int, vectors: int, copies: bool = False) -> str:
+    """Rows of A, in one or two groups, times one or two vectors of columns, which it may copy to a panel."""
     places = [f"a[{row} * a_row]" if row < GROUP else f"a2[{row - GROUP} * a_row]" for row in range(rows)]
     columns = range(vectors)
     starts = "\n".join(
@@ -160,14 +160,13 @@ def _tile(rows: int, vectors: int, copy: str = "") -> str:
         )
         for sign in ("=", "+=")
     )
-    copies = "".join(
+    copy = "".join(
         f"\n    *(farcall_u_KIND*)(copy + {v} * farcall_lanes_KIND) = x{v}; "
         f"__builtin_prefetch(b{v} + {_AHEAD} * b_row);"
         for v in columns
-        if copy
     )
-    name, to, step = (
-        (f"{copy}_", f", KIND* {copy}", f" {copy} += farcall_wide_KIND;") if copy else ("", "", "")
+    name, to, copy = (
+        ("copy_", ", KIND* copy", f"{copy} copy += farcall_wide_KIND;") if copies else ("", "", "")
     )
     return f"""static inline __attribute__((always_inline)) void farcall_tile{rows}x{vectors}_{name}KIND(
     int64_t k, const KIND* a, const KIND* a2, int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1,
@@ -178,7 +177,7 @@ def _tile(rows: int, vectors: int, copy: str = "") -> str:
   (void)ahead;
   {touch}
   for (int64_t i = 0; i < k; ++i, a += a_column, a2 += a_column, b0 += b_row, b1 += b_row) {{
-    {loads}{copies}{step}
+    {loads}{copy}
     {"__builtin_prefetch(a + ahead); __builtin_prefetch(a2 + ahead);" if rows > GROUP else ""}
 {steps}
   }}

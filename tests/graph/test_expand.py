@@ -176,6 +176,18 @@ def test_an_operator_without_a_definition_is_refused_itself() -> None:
         cut(text_model("g (float[4] x) => (float[4] y) { y = Erf(x) }"), [SMALL])
 
 
+def test_what_a_graph_of_a_node_reads_is_left_where_it_is() -> None:
+    """Narrow floats of late sizes are computed as float32; not around an If, whose branches read `x`."""
+    text = """g (float16[n] x, bool[n] k, bool c) => (float16[m] y) {
+        y = If (c) <
+            then_branch = t () => (float16[a] p) { p = Compress <axis: int = 0> (x, k) },
+            else_branch = e () => (float16[b] q) { q = Neg (x) }
+        >
+    }"""
+    with pytest.raises(UnsupportedOperatorError, match=r"ai.onnx::If, .*\n.*`y` is not known before"):
+        cut(text_model(text), [SMALL])
+
+
 def test_a_definition_for_another_opset_is_not_taken() -> None:
     """Elu is defined by CastLike, which opset 14 does not have."""
     (node,) = load_model(text_model("g (float[4] x) => (float[4] y) { y = Elu(x) }", 14)).graph

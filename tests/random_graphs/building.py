@@ -306,6 +306,7 @@ def _is_wrong_in_reference(node: onnx.NodeProto) -> bool:
 
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 _EXPONENTIAL = {"Elu", "Selu", "Celu"}  # onnxruntime computes exp(x) - 1, with few digits near zero
+_LOGARITHMS = {"LogSoftmax", "SoftmaxCrossEntropyLoss", "ReduceLogSum", "ReduceLogSumExp"}  # of a sum near 1
 
 
 def _roughly(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -331,7 +332,7 @@ def _cancels(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> float:
         return x * weights + recurrence
     if node.op_type == "Resize" and not _picks_nearest(node):
         return max(inputs[0].shape, default=1)
-    return float(node.op_type.endswith(("Window", "Gelu")))
+    return float(node.op_type in _LOGARITHMS or node.op_type.endswith(("Window", "Gelu")))
 
 
 def _picks_nearest(node: onnx.NodeProto) -> bool:

@@ -98,10 +98,12 @@ def _spreads_nothing_along_three_axes(node: onnx.NodeProto, inputs: Operands) ->
     return inputs[0].ndim > 4 and not inputs[0].size
 
 
-@_not_compared("of no elements, onnxruntime does not stretch batches", "MatMul")
-def _stretches_batches_of_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
+@_not_compared(
+    "of no elements, onnxruntime stretches no batches, and does not fill products by vectors", "MatMul"
+)
+def _multiplies_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
     batches = {array.shape[:-2] for array in inputs}
-    return not _all_have_elements(inputs) and len(batches) > 1
+    return not _all_have_elements(inputs) and (len(batches) > 1 or inputs[1].ndim == 1)
 
 
 @_not_compared("onnxruntime ends its process where heads have no width", "MultiHeadAttention")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from farcall.graph._region import subgraphs
 from farcall.graph.dims import late
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ def widened(node: ir.Node, opsets: Mapping[str, int]) -> onnx.FunctionProto | No
     """The definition of such a node; None if it is another.
 
     Args:
-        node: A node whose operands have types.
+        node: A node whose operands have types. Nodes of control flow have none: their graphs may read values
+            that no function sees, and each node in them is asked for.
         opsets: Domain -> version, of the model.
     """
-    if not any(map(late, node.outputs)) or not any(map(_is_narrow, (*node.inputs, *node.outputs))):
+    narrow = any(map(_is_narrow, (*node.inputs, *node.outputs)))
+    if subgraphs(node) or not narrow or not any(map(late, node.outputs)):
         return None
     from onnx import helper
 

@@ -58,12 +58,10 @@ static void show_dims(FcText* text, const int64_t* dims, size_t n) {
 }
 
 static void show_tensor(FcText* text, const DLTensor* tensor) {
-  char name[FC_NAME_MAX];
-  fc_dtype_print(tensor->dtype, name);
-  fc_text_format(text, "%s[", name);
-  show_dims(text, tensor->shape, (size_t)tensor->ndim);
-  fc_device_print(tensor->device, name);
-  fc_text_format(text, "]@%s", name);
+  char device[FC_NAME_MAX];
+  fc_text_type(text, tensor->dtype, tensor->ndim, tensor->shape);
+  fc_device_print(tensor->device, device);
+  fc_text_format(text, "@%s", device);
 }
 
 static int show_field(void* context, const TVMFFIFieldInfo* field, TVMFFIAny* value) {

@@ -61,6 +61,20 @@ int fc_text_finish(FcText* text, TVMFFIAny* out) {
   return rc;
 }
 
+void fc_text_raise(FcText* text, const char* kind) {
+  text->failed ? fc_error_no_memory() : fc_error_format(kind, "%.*s", (int)text->size, text->data);
+  free(text->data);
+  *text = (FcText){0};
+}
+
+void fc_text_type(FcText* text, DLDataType dtype, int32_t ndim, const int64_t* shape) {
+  char name[FC_NAME_MAX];
+  fc_dtype_print(dtype, name);
+  fc_text_format(text, "%s[", name);
+  for (int32_t i = 0; i < ndim; ++i) fc_text_format(text, i ? ", %lld" : "%lld", (long long)shape[i]);
+  fc_text_put(text, "]");
+}
+
 /* ---- UTF-8 ---- */
 
 /* Size of the non-ASCII character at `p`; 0 when it is not valid. The second byte tells overlong forms, surrogates and

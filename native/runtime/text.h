@@ -19,6 +19,10 @@ void fc_text_float(FcText* text, double value, const char* infinity, const char*
 size_t fc_text_valid(const char* text, size_t size);
 /* Makes a String, and frees the buffer. -1 with an error when out of memory. */
 int fc_text_finish(FcText* text, TVMFFIAny* out);
+/* Raises an error with the text as its message, and frees the buffer. */
+void fc_text_raise(FcText* text, const char* kind);
+/* Adds a type: "float32[2, 3]". */
+void fc_text_type(FcText* text, DLDataType dtype, int32_t ndim, const int64_t* shape);
 
 /* JSON to values: None, bool, int (float when it needs more than 64 bits), float, String, Array, Map. ValueError. */
 int fc_json_parse(const char* data, size_t size, TVMFFIAny* out);

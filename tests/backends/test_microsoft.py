@@ -427,6 +427,14 @@ def test_an_operator_without_a_definition_is_refused_by_name() -> None:
         whole_region(Case("Nonsense", [floats(3)]).model([floats(3)]))
 
 
+def test_a_refusal_tells_that_a_definition_is_for_others() -> None:
+    """Weights of 3 bits."""
+    case = Case("MatMulNBits", [floats(2, 32), narrow(4, 1, 12), floats(4)], {"K": 32, "N": 4, "bits": 3})
+    text = r"com\.microsoft::MatMulNBits, .*\n.*no loops for MatMulNBits\n +its definition .* is not for such"
+    with pytest.raises(UnsupportedOperatorError, match=text):
+        whole_region(case.model([floats(2, 4)]))
+
+
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 def test_quantised_operands_broadcast_in_some_calls(op: str) -> None:
     """A shorter operand was read behind its end."""

@@ -136,6 +136,10 @@ class TestNumpy:
             kernels["alloc"](array(2, 8), 2**61)
         with pytest.raises(MemoryError):
             kernels["alloc"](array(2), 2**60)
+        with pytest.raises(
+            MemoryError, match=r"no memory for a tensor \w+\[.*\], \d{15,} bytes; ask for a smaller"
+        ):
+            kernels["alloc"](array(2), 2**50)
 
 
 class TestOwnTensor:

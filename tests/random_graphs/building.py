@@ -247,6 +247,8 @@ class Graph:
                 found = [blurred(array, blur, longest) for array in found]
                 if step.node.op_type == "Sigmoid":
                     found = [_roughly(one, blur) for one in found]
+                if step.node.op_type == "Equal":
+                    found = [_perhaps_equal(found[0], arrays[0], arrays[-1], blur)]
                 if size := _cancels(step.node, arrays):
                     found = [cancelled(one, blur, longest, size) for one in found]
             values.update(zip(filter(None, step.node.output), found, strict=True))
@@ -313,6 +315,14 @@ def _roughly(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Results of a Sigmoid, all too large or all too small: onnxruntime's is right to so many digits of 1."""
     eps = np.finfo(array.dtype).eps * rng.choice([-1, 1])
     return np.maximum(array + (eps * rng.uniform(0, 1, array.shape)).astype(array.dtype), array.dtype.type(0))
+
+
+def _perhaps_equal(found: np.ndarray, a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Whether floats are equal; either way for those that are apart by rounding errors only."""
+    if a.dtype.kind != "f":
+        return found
+    near = np.abs(a - b) <= 32 * np.finfo(a.dtype).eps * np.maximum(np.abs(a), np.abs(b))
+    return np.where(near, rng.random(found.shape) < 0.5, found)
 
 
 def _largest(array: np.ndarray) -> float:

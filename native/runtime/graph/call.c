@@ -12,25 +12,13 @@ enum { STACK = 2048, ALIGNMENT = 64, FEW = 12 };
 static FC_COLD int bad_argument(const FcGraphFunction* f, int32_t i, const FcGraphValue* value, const DLTensor* got,
                                 const char* what) {
   FcText text = {0};
-  TVMFFIAny message;
-  char dtype[FC_NAME_MAX];
-  TVMFFIByteArray bytes;
-  fc_dtype_print(fc_graph_dtypes[value->dtype].dlpack, dtype);
-  fc_text_format(&text, "argument %d of `%s`: expected a row-major %s[", (int)i + 1, f->name, dtype);
-  for (int k = 0; k < value->rank; ++k) fc_text_format(&text, k ? ", %lld" : "%lld", (long long)value->dims[k]);
-  fc_text_put(&text, "] on the CPU, got ");
+  fc_text_format(&text, "argument %d of `%s`: expected a row-major ", (int)i + 1, f->name);
+  fc_text_type(&text, fc_graph_dtypes[value->dtype].dlpack, value->rank, value->dims);
+  fc_text_put(&text, " on the CPU, got ");
   if (got && what) fc_text_put(&text, what);
   if (!got) fc_text_put(&text, "another value");
-  if (got && !what) {
-    fc_dtype_print(got->dtype, dtype);
-    fc_text_format(&text, "%s[", dtype);
-    for (int32_t k = 0; k < got->ndim; ++k) fc_text_format(&text, k ? ", %lld" : "%lld", (long long)got->shape[k]);
-    fc_text_put(&text, "]");
-  }
-  if (fc_text_finish(&text, &message) != 0) return -1;
-  fc_any_text(&message, &bytes);
-  fc_error_format(got && !what ? "ValueError" : "TypeError", "%.*s", (int)bytes.size, bytes.data);
-  fc_any_clear(&message);
+  if (got && !what) fc_text_type(&text, got->dtype, got->ndim, got->shape);
+  fc_text_raise(&text, got && !what ? "ValueError" : "TypeError");
   return -1;
 }
 
@@ -260,7 +248,11 @@ static int run_in_workspace(Call* call) {
     if (bytes > (int64_t)sizeof small && (uint64_t)bytes < SIZE_MAX - ALIGNMENT)
       large = aligned_alloc(ALIGNMENT, ((size_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     call->workspace = large ? large : small;
-    if (bytes > (int64_t)sizeof small && !large) return fc_error_no_memory(), -1;
+    if (bytes > (int64_t)sizeof small && !large) {
+      fc_error_format("MemoryError", "`%s`: no memory for intermediate values, %lld bytes; pass smaller arguments",
+                      call->function->name, (long long)bytes);
+      return -1;
+    }
   }
   set_places(call);
   const int rc = run_nodes(call);

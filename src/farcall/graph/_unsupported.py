@@ -10,9 +10,11 @@ from farcall._texts import count
 from farcall.errors import UnsupportedOperatorError
 from farcall.graph._annotate import Answer, Answers, Claims, describe_node
 from farcall.graph._expand import Expansion, origin
+from farcall.graph._microsoft_calls import DEFINITIONS, DOMAIN
 from farcall.library._why import CONTROL
 
 _LISTED = 5  # nodes that an error lists
+_FOR_OTHERS = "    its definition by other operators is not for such attributes, operands or opsets"
 _KINDS = 10  # operators that it names for the other nodes
 
 
@@ -37,6 +39,8 @@ def unsupported(
                 lines += [f"  {outer.about}", *_said(outer.answers)]
                 lines.append(f"    its definition by other operators ({count(len(outer.nodes), 'node')}) has")
         lines += [f"  {describe_node(node)}", *_said(answers.get(node, []))]
+        if node.domain == DOMAIN and node.op_type in DEFINITIONS:
+            lines.append(_FOR_OTHERS)
     if len(missing) > _LISTED:
         kinds = sorted({node.op_type for node in missing[_LISTED:]})
         more = ", ".join(kinds[:_KINDS]) + (", ..." if len(kinds) > _KINDS else "")

@@ -243,6 +243,8 @@ class Graph:
             if blur is None:
                 check(step.node, arrays, found)
             else:
+                if step.node.op_type == "Unique" and blur.random() < 0.5:
+                    found = _joined(step, arrays, found)
                 longest = np.float32 if step.node.op_type in _SINGLE else np.float64
                 found = [blurred(array, blur, longest) for array in found]
                 if step.node.op_type == "Sigmoid":
@@ -323,6 +325,26 @@ def _perhaps_equal(found: np.ndarray, a: np.ndarray, b: np.ndarray, rng: np.rand
         return found
     near = np.abs(a - b) <= 32 * np.finfo(a.dtype).eps * np.maximum(np.abs(a), np.abs(b))
     return np.where(near, rng.random(found.shape) < 0.5, found)
+
+
+_MOST_PARTS = 64  # of Unique, which are compared with each other
+
+
+def _joined(step: Step, arrays: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """The results of Unique, fewer if floats that are apart by rounding errors only are one."""
+    axes = [item.i for item in step.node.attribute if item.name == "axis"]
+    x = arrays[0].copy()
+    parts = np.moveaxis(x, axes[0], 0) if axes else x.reshape(-1)
+    if x.dtype.kind != "f" or len(parts) > _MOST_PARTS:
+        return found
+    near = 64 * float(max(np.finfo(x.dtype).eps, np.finfo(np.float32).eps)) * _largest(x)
+    for part in range(1, len(parts)):
+        for other in parts[:part]:
+            if np.abs(parts[part] - other).max(initial=0) <= near:
+                parts[part] = other
+                break
+    fewer = step(x)
+    return fewer if fewer[0].shape != found[0].shape else found
 
 
 def _largest(array: np.ndarray) -> float:

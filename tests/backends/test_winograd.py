@@ -12,11 +12,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farcall as fc
 from farcall.backends.c import _winograd
+from farcall.backends.c._region import generate
 from farcall.backends.c._winograd_matrices import amplification, matrices
 from farcall.backends.c._winograd_text import Tile
 
 from .cases import Case, check
-from .harness import NATIVE
+from .harness import NATIVE, whole_region
 from .test_windows import normal
 
 UNIT = 2.0**-24
@@ -34,8 +35,9 @@ def conv(
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
     """The only tiles that are used, wherever they are possible."""
     monkeypatch.setattr(_winograd, "_GAIN", float("inf"))
-    monkeypatch.setattr(_winograd, "_LARGE", float("inf") if request.param == 4 else 0)
-    return Tile(request.param)
+    tile = Tile(request.param)
+    monkeypatch.setattr(_winograd, "_TILES", (tile, tile))
+    return tile
 
 
 def test_the_matrices_convolve(tile: Tile) -> None:
@@ -123,3 +125,15 @@ def test_results_do_not_depend_on_the_number_of_threads(tmp_path: Path, count: i
     for batch in (1, 5):
         x = normal(batch, 32, 29, 29)
         np.testing.assert_array_equal(main(x, threads=1), main(x, threads=count))
+
+
+@pytest.mark.parametrize(("size", "channels", "steps"), [(28, 32, 2), (14, 128, 2), (56, 32, 1)])
+def test_threads_that_share_a_block_transform_its_inputs_once(size: int, channels: int, steps: int) -> None:
+    """Planes whose tiles are one block have a step that only transforms."""
+    case = conv((1, channels, size, size), channels)
+    code = generate(whole_region(case.model()))
+    assert "".join(code.sources.values()).count("return farcall_parallel(") == steps
+    main = fc.partition(case.model(), backends=["c"]).build().load()["main"]
+    alone = main(case.operands[0], threads=1)
+    for threads in (2, 3, 7):
+        np.testing.assert_array_equal(main(case.operands[0], threads=threads), alone)

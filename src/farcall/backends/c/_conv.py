@@ -106,17 +106,25 @@ def _steps_by(
 ) -> Iterator[Step]:
     if way not in tiles:
         conv.write(way)
+        yield conv.kernel.step()
+        return
+    winograd, images = tiles[way]
+    if images > 1:
+        few = _of_floats(node, epilogue)
+        few.when = f"{few.batch} < {images}"
+        yield from _few_steps(few, tiles)
+        conv.when = f"{conv.batch} >= {images}"
+    yield from winograd.steps()
+
+
+def _few_steps(few: Convolution, tiles: Mapping[str, tuple[Winograd, int]]) -> Iterator[Step]:
+    """Those for a few images: by smaller tiles, if these are always worth it."""
+    small = next((other.tile for other, first in tiles.values() if first == 1), None)
+    if small is not None:
+        yield from Winograd(few, small).steps()
     else:
-        winograd, images = tiles[way]
-        if images > 1:
-            few = _of_floats(node, epilogue)
-            few.when = f"{few.batch} < {images}"
-            small = next((Winograd(few, other.tile) for other, first in tiles.values() if first == 1), few)
-            small.write()
-            yield few.kernel.step()
-            conv.when = f"{conv.batch} >= {images}"
-        winograd.write()
-    yield conv.kernel.step()
+        few.write()
+        yield few.kernel.step()
 
 
 def _of_floats(node: ir.Node, epilogue: Epilogue | None = None) -> Convolution:

@@ -75,7 +75,7 @@ class Convolution:
 
     def __init__(self, node: ir.Node, dtype: ir.DataType | None, weight: int = 1) -> None:
         x, w = operand(node, 0), operand(node, weight)
-        self.weight = w
+        self.input, self.weight = x, w
         self.dtype = dtype
         self.axes = axes_of(node, dims(w)[2:])
         self.group = int_attr(node, "group", 1)

@@ -78,8 +78,12 @@ def _operations(node: ir.Node) -> Dim:
 
 
 def _bytes(steps: Sequence[Step]) -> Dim:
-    """Each operand once, as if every element was read or written one time. 0: the data decides the size."""
-    values = dict.fromkeys(value for step in steps for value in (*step.reads, *step.writes))
+    """Each operand once, as if every element was read or written one time; none of what one step writes for
+    another. 0: the data decides the size.
+    """
+    reads = dict.fromkeys(value for step in steps for value in step.reads)
+    writes = dict.fromkeys(value for step in steps for value in step.writes)
+    values = [value for value in {**reads, **writes} if value not in reads or value not in writes]
     if any(try_dims(value) is None or late(value) for value in values):
         return 0
     arguments = (item for step in steps for item in step.arguments)

@@ -21,6 +21,9 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._gemm import ZERO, Groups, Left, Right, call_gemm, fill_groups
+from farcall.backends.c._gemm_text import GROUP
+from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._thin_text import Layout
 from farcall.backends.c._winograd_matrices import transform
 from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, transform_kernels
@@ -36,12 +39,14 @@ _ELEMENTS = 1 << 19  # of the transformed inputs and outputs of a block: 2 MB st
 _ENABLED: ContextVar[bool] = ContextVar("winograd", default=True)
 
 # What things cost, in multiply-adds of the product of matrices.
-_WEIGHT = 12  # reading a transformed weight
+_WEIGHT = 8  # reading a weight
+_FAR_WEIGHT = 12  # reading one of more than _NEAR
 _IN, _OUT = {2: 70, 4: 300}, {2: 50, 4: 200}  # transforming the inputs or outputs of a tile
 _WINDOW = 6  # copying an element of a window
 _GAIN = 0.9  # the part of the cost of windows from which it pays
-_LARGE = 0.85  # the part of the cost of small tiles from which large ones pay, which need more weights
+_PART = 2 * GROUP  # output channels that a thread may compute: whole tiles of the product
 _COLUMNS = 8  # that the product of matrices computes at once
+_NEAR = 6 << 20  # weights that stay in the caches: 24 MB
 _MANY = 64  # images, where their number is not known
 
 
@@ -66,6 +71,8 @@ class Winograd:
         self.total: Dim = conv.images * self.down  # rows of tiles
         self.rows = self._rows()
         self.wide = -(-self.rows * self.across // PANEL) * PANEL  # tiles of a block, in whole panels
+        # The matrices begin at different places of the caches.
+        self.v_step, self.m_step = (count * self.wide + PANEL for count in (conv.ins, conv.outs))
 
     @staticmethod
     def ways(conv: Convolution) -> list[tuple[Winograd, int | None]]:
@@ -77,7 +84,7 @@ class Winograd:
             return []
         images = int(conv.images) if isinstance(conv.images, int) else _MANY
         large, small = (Winograd(conv, tile) for tile in _TILES)
-        if large.cost(images) < _LARGE * small.cost(images):
+        if large.cost(images) < small.cost(images):
             return [(large, large._first(images, small)), (small, small._first(images))]
         return [(small, small._first(images)), (large, large._first(images))]
 
@@ -91,7 +98,7 @@ class Winograd:
         counts = range(images if isinstance(self.conv.images, int) else 1, images + 1)
         windows = _GAIN * _cost_of_windows(self.conv)
         for count in counts:
-            limit = min(count * windows, _LARGE * other.cost(count) if other else math.inf)
+            limit = min(count * windows, other.cost(count) if other else math.inf)
             if self.cost(count) < limit:
                 return 1 if count == counts.start else count
         return None
@@ -103,7 +110,7 @@ class Winograd:
         filled = blocks * _filled(self.rows * self.across) + _filled(rest * self.across)
         moved = conv.ins * _IN[tile.outputs] + conv.outs * _OUT[tile.outputs]
         each = tile.products * conv.ins * conv.outs
-        read = (blocks + (rest > 0)) * _WEIGHT
+        read = (blocks + (rest > 0)) * self._read_weight()
         return conv.group * (each * (filled + read) + images * self.down * self.across * moved)
 
     def _rows(self) -> int:
@@ -112,53 +119,120 @@ class Winograd:
         most = min(_MOST_TILES, _ELEMENTS // (self.tile.products * channels)) // self.across
         if isinstance(self.total, int):
             most = min(most, self.total)
-        return min(range(1, max(1, most) + 1), key=self._waste)
+        return min(range(1, max(1, most) + 1), key=self._cost_of_blocks)
 
-    def _waste(self, rows: int) -> float:
-        """What a tile costs in blocks of so many rows."""
-        tiles = rows * self.across
-        return (-(-tiles // PANEL) * PANEL + _WEIGHT) / tiles
+    def _cost_of_blocks(self, rows: int) -> float:
+        """What all tiles cost in blocks of so many rows; a row, where their number is not known."""
+        if not isinstance(self.total, int):
+            return self._cost_of_block(rows) / rows
+        blocks, rest = divmod(self.total, rows)
+        return blocks * self._cost_of_block(rows) + (self._cost_of_block(rest) if rest else 0)
 
-    def write(self) -> None:
-        """Write the loops."""
+    def _cost_of_block(self, rows: int) -> int:
+        return -(-rows * self.across // PANEL) * PANEL + self._read_weight()
+
+    def _read_weight(self) -> int:
+        return _read(self.conv.group * self.tile.products * self.conv.ins * self.conv.outs)
+
+    def steps(self) -> Iterator[Step]:
+        """Write the loops.
+
+        If all tiles are one block, a step of its own transforms the inputs: threads that share the products
+        of a block would each do it.
+        """
         conv, kernel, tile = self.conv, self.kernel, self.tile
-        kernel.file_scope(transform_calls(tile))
-        kernel.uses(transform_kernels(tile))
-        # The matrices begin at different places of the caches.
-        v_step, m_step = (count * self.wide + PANEL for count in (conv.ins, conv.outs))
-        made = kernel.scratch(ir.DataType.FLOAT, tile.products * v_step)
-        sums = kernel.scratch(ir.DataType.FLOAT, tile.products * m_step)
-        window = kernel.scratch(ir.DataType.FLOAT, tile.products * self.wide)
+        for one in (kernel, first := Kernel()):
+            one.file_scope(transform_calls(tile))
+            one.uses(transform_kernels(tile))
+        if conv.group == 1 and isinstance(self.total, int) and self.total <= self.rows:
+            shape = ir.Shape([tile.products * self.v_step])
+            made = ir.Value(name="tiles", type=ir.TensorType(ir.DataType.FLOAT), shape=shape)
+            self._transform_inputs(first, made)
+            yield first.step()
+            self._multiply_in_parts(kernel.read(made))
+        else:
+            self._each_block()
+        yield kernel.step()
+
+    def _transform_inputs(self, kernel: Kernel, made: ir.Value) -> None:
+        """Threads share the channels of the only block."""
+        conv, tile = self.conv, self.tile
+        x, to = kernel.read(conv.input), kernel.write(made)
+        window = self._window(kernel)
+        cost = self.total * self.across * (_IN[tile.outputs] + ELEMENT * tile.products)
+        self._declare_block(kernel, "0")
+        kernel.line("const int64_t g = 0;")
+        with kernel.parallel("c", conv.ins, cost):
+            self._transform_channel(kernel, x, window, to)
+
+    def _multiply_in_parts(self, made: str) -> None:
+        """Threads share the output channels of the only block."""
+        conv, kernel = self.conv, self.kernel
+        window, sums = self._window(kernel), self._sums()
         weights = self._weights()
-        kernel.line(f"memset({window}, 0, {tile.products * self.wide} * sizeof *{window});")
-        rows = kernel.dim(self.total)
+        cost = _PART * conv.ins * self.tile.products * self.wide
+        begin, end = kernel.split(ceildiv(conv.outs, _PART), cost)
+        self._declare_block(kernel, "0")
+        kernel.line(f"const int64_t g = 0, m0 = {begin} * {_PART};")
+        kernel.line(f"const int64_t m1 = {end} * {_PART} < {conv.outs} ? {end} * {_PART} : {conv.outs};")
+        self._multiply(made, weights, sums, window, ("m0", "m1"))
+
+    def _each_block(self) -> None:
+        """Threads share the blocks; those that share the channels of one transform its inputs each."""
+        conv, kernel = self.conv, self.kernel
+        made = kernel.scratch(ir.DataType.FLOAT, self.tile.products * self.v_step)
+        window, sums = self._window(kernel), self._sums()
+        weights = self._weights()
         places: list[tuple[str, Dim | str]] = [
             ("g", conv.group),
             ("block", kernel.dim(ceildiv(self.total, self.rows))),
         ]
         with ExitStack() as stack:
             channels = conv.open_blocks(stack, places) or ("0", str(conv.outs))
-            kernel.line(f"const int64_t r0 = block * {self.rows};")
-            kernel.line(f"const int64_t r1 = {rows} - r0 < {self.rows} ? {rows} : r0 + {self.rows};")
-            kernel.line(f"const int64_t tiles = (r1 - r0) * {self.across};")
+            self._declare_block(kernel, f"block * {self.rows}")
             with kernel.loop("c", str(conv.ins)):
-                self._gather(window)
-                kernel.line(
-                    f"farcall_winograd{tile.outputs}_in(tiles, {window}, {self.wide}, "
-                    f"{made} + c * {PANEL}, {v_step}, {conv.ins * PANEL});"
-                )
-            with kernel.loop("p", str(tile.products)):
-                b = Right(f"{made} + p * {v_step}", str(PANEL), str(PANEL * conv.ins), Layout.PANELS)
-                c = (f"{sums} + p * {m_step}", str(self.wide))
-                sizes = [str(conv.outs), "tiles", str(conv.ins)]
-                call_gemm(kernel, conv.dtype, sizes, weights, b, c, ZERO, rows=channels)
-            with kernel.loop("m", channels[1], start=channels[0]):
-                bias = f"{conv.b}[g * {conv.outs} + m]" if conv.b else "0"
-                kernel.line(
-                    f"farcall_winograd{tile.outputs}_out(tiles, {sums} + m * {self.wide}, {m_step}, {bias}, "
-                    f"{window}, {self.wide});"
-                )
-                self._scatter(window)
+                self._transform_channel(kernel, conv.x, window, made)
+            self._multiply(made, weights, sums, window, channels)
+
+    def _window(self, kernel: Kernel) -> str:
+        """Memory for what tiles read, or make, of one channel."""
+        size = self.tile.products * self.wide
+        window = kernel.scratch(ir.DataType.FLOAT, size)
+        kernel.line(f"memset({window}, 0, {size} * sizeof *{window});")
+        return window
+
+    def _sums(self) -> str:
+        return self.kernel.scratch(ir.DataType.FLOAT, self.tile.products * self.m_step)
+
+    def _declare_block(self, kernel: Kernel, first: str) -> None:
+        """Declare the rows of tiles from ``first`` on, and the number of their tiles."""
+        rows = kernel.dim(self.total)
+        kernel.line(f"const int64_t r0 = {first};")
+        kernel.line(f"const int64_t r1 = {rows} - r0 < {self.rows} ? {rows} : r0 + {self.rows};")
+        kernel.line(f"const int64_t tiles = (r1 - r0) * {self.across};")
+
+    def _transform_channel(self, kernel: Kernel, x: str, window: str, made: str) -> None:
+        self._gather(kernel, x, window)
+        kernel.line(
+            f"farcall_winograd{self.tile.outputs}_in(tiles, {window}, {self.wide}, "
+            f"{made} + c * {PANEL}, {self.v_step}, {self.conv.ins * PANEL});"
+        )
+
+    def _multiply(self, made: str, weights: Left, sums: str, window: str, channels: tuple[str, str]) -> None:
+        """Write the products, and the outputs of some channels."""
+        conv, kernel, tile = self.conv, self.kernel, self.tile
+        with kernel.loop("p", str(tile.products)):
+            b = Right(f"{made} + p * {self.v_step}", str(PANEL), str(PANEL * conv.ins), Layout.PANELS)
+            c = (f"{sums} + p * {self.m_step}", str(self.wide))
+            sizes = [str(conv.outs), "tiles", str(conv.ins)]
+            call_gemm(kernel, conv.dtype, sizes, weights, b, c, ZERO, rows=channels)
+        with kernel.loop("m", channels[1], start=channels[0]):
+            bias = f"{conv.b}[g * {conv.outs} + m]" if conv.b else "0"
+            kernel.line(
+                f"farcall_winograd{tile.outputs}_out(tiles, {sums} + m * {self.wide}, {self.m_step}, {bias}, "
+                f"{window}, {self.wide});"
+            )
+            self._scatter(window)
 
     def _weights(self) -> Left:
         """The transformed weights of product ``p`` of group ``g``."""
@@ -172,23 +246,22 @@ class Winograd:
         return packed.left(self.kernel, f"g * {tile.products} + p")
 
     @contextmanager
-    def _each_row(self) -> Iterator[None]:
+    def _each_row(self, kernel: Kernel) -> Iterator[None]:
         """Open the loop over rows of tiles: ``b`` is the number of the first tile in the block."""
-        kernel = self.kernel
         with kernel.block(f"for (int64_t r = r0, b = 0; r < r1; ++r, b += {self.across})"):
             kernel.line(f"const int64_t n = r / {self.down}, y0 = r % {self.down} * {self.tile.outputs};")
             yield
 
-    def _gather(self, window: str) -> None:
+    def _gather(self, kernel: Kernel, x: str, window: str) -> None:
         """Write what tiles read of channel ``c``: elements that have one place in a tile are together."""
-        kernel, conv, tile = self.kernel, self.conv, self.tile
+        conv, tile = self.conv, self.tile
         outs, side, across = tile.outputs, tile.inputs, self.across
         top, left = (int(axis.begin) for axis in conv.axes)
         # The tiles that read only elements of the plane. The others are at its borders.
         first = -(-left // outs)
         end = max(first, min(across, (self.width + left - side) // outs + 1))
-        image = f"{conv.x} + ((n * {conv.group} + g) * {conv.ins} + c) * {self.height * self.width}"
-        with self._each_row():
+        image = f"{x} + ((n * {conv.group} + g) * {conv.ins} + c) * {self.height * self.width}"
+        with self._each_row(kernel):
             kernel.line(f"const float* const plane = {image};")
             with kernel.loop("i", str(side)):
                 kernel.line(f"const int64_t y = y0 + i - {top};")
@@ -204,15 +277,15 @@ class Winograd:
                     )
                     kernel.line(f"for (int64_t t = {first}; t < {end}; ++t) {{ {moves} }}")
                 for t in (*range(first), *range(end, across)):
-                    self._gather_at_border(t, left)
+                    self._gather_at_border(kernel, t, left)
 
-    def _gather_at_border(self, t: int, left: int) -> None:
+    def _gather_at_border(self, kernel: Kernel, t: int, left: int) -> None:
         """Write what tile ``t`` reads of a row, which has zeros in front of it and behind it."""
         outs = self.tile.outputs
         for j in range(self.tile.inputs):
             at = t * outs + j - left
             element = f"from[{at}]" if 0 <= at < self.width else "0"
-            self.kernel.line(f"to[{j * self.wide + t}] = {element};")
+            kernel.line(f"to[{j * self.wide + t}] = {element};")
 
     def _scatter(self, window: str) -> None:
         """Write the outputs of channel ``m``; the last tiles may reach beyond the plane."""
@@ -220,7 +293,7 @@ class Winograd:
         outs, whole = tile.outputs, self.out_width // tile.outputs
         channel = f"((n * {conv.group} + g) * {conv.outs} + m)"
         image = f"{conv.y} + {channel} * {self.out_height * self.out_width}"
-        with self._each_row():
+        with self._each_row(kernel):
             kernel.line(f"float* const plane = {image};")
             kernel.line(f"const int64_t left = {self.out_height} - y0;")
             with kernel.loop("i", f"(left < {outs} ? left : {outs})"):
@@ -233,7 +306,7 @@ class Winograd:
         if conv.epilogue is None:
             return
         # In a loop of its own: CPUs wait where a vector is loaded of which parts were stored just before.
-        with self._each_row():
+        with self._each_row(kernel):
             kernel.line(f"const int64_t left = {self.out_height} - y0;")
             place = f"{channel} * {self.out_height * self.out_width} + y0 * {self.out_width}"
             conv.finish(place, f"(left < {outs} ? left : {outs}) * {self.out_width}")
@@ -255,7 +328,13 @@ def _is_possible(conv: Convolution) -> bool:
 def _cost_of_windows(conv: Convolution) -> float:
     """What an image costs as a product of a matrix of windows."""
     outputs = int(conv.out_plane)
-    return conv.group * conv.depth * (_filled(outputs) * conv.outs + outputs * _WINDOW + conv.outs * _WEIGHT)
+    read = _read(conv.group * conv.depth * conv.outs)
+    return conv.group * conv.depth * (_filled(outputs) * conv.outs + outputs * _WINDOW + conv.outs * read)
+
+
+def _read(count: int) -> int:
+    """What reading one of so many weights costs."""
+    return _WEIGHT if count <= _NEAR else _FAR_WEIGHT
 
 
 def _filled(columns: int) -> int:

@@ -16,6 +16,7 @@ from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, product
 
 _LANES = 32  # partial results of a row: gcc 12 makes no vectors of 16
+_FEW = 12  # elements behind the last lanes that are computed one by one
 _TILE = 64  # neighbouring rows that are reduced together if the axis is not the last
 
 
@@ -62,22 +63,26 @@ class _Softmax:
 
     def _row(self, count: str) -> None:
         kernel, kind = self.kernel, self.kind
-        top = self._function("top", "-INFINITY", "{1} = in[{0}] > {1} ? in[{0}] : {1};")
+        top = self._function("top", "-INFINITY", "{1} = {0} > {1} ? {0} : {1};")
         kernel.line(f"const {kind} top = {top}(in, out, {count}, 0);")
         if self.log:
-            total = self._function("total", "0", f"{{1}} += {self.exp}(in[{{0}}] - top);")
+            total = self._function("total", "0", f"{{1}} += {self.exp}({{0}} - top);")
             kernel.line(f"const {kind} shift = {self.libm_log}({total}(in, out, {count}, top){self.unit});")
             with kernel.loop("k", count):
                 kernel.line("out[k] = in[k] - top - shift;")
             return
-        power = f"const {kind} power = {self.exp}(in[{{0}}] - top); out[{{0}}] = power; {{1}} += power;"
+        power = f"const {kind} power = {self.exp}({{0}} - top); {{2}} = power; {{1}} += power;"
         powers = self._function("powers", "0", power)
         kernel.line(f"const {kind} share = 1 / {powers}(in, out, {count}, top);")
         with kernel.loop("k", count):
             kernel.line("out[k] *= share;")
 
     def _function(self, name: str, start: str, step: str) -> str:
-        """A function that computes the maximum or a sum of a row in lanes; its name."""
+        """A function that computes the maximum or a sum of a row in lanes; its name.
+
+        ``step`` is C for one element: ``{0}`` stands for it, ``{1}`` for the partial result, ``{2}`` for the
+        element of the output.
+        """
         function, kind = f"farcall_row_{name}_{self.kind}", self.kind
         join = "{0} = {1} > {0} ? {1} : {0};" if name == "top" else "{0} += {1};"
         halves = (_LANES >> k for k in range(1, _LANES.bit_length()))
@@ -85,6 +90,7 @@ class _Softmax:
             f"  for (int t = 0; t < {half}; ++t) {{ {join.format('lane[t]', f'lane[t + {half}]')} }}"
             for half in halves
         )
+        keep = "memcpy(out + k, made, (size_t)(count - k) * sizeof *out);" if "{2}" in step else "(void)made;"
         self.kernel.file_scope(f"""static __attribute__((noinline))
 {kind} {function}(const {kind}* restrict in, {kind}* restrict out, int64_t count, {kind} top) {{
   {kind} lane[{_LANES}];
@@ -92,8 +98,16 @@ class _Softmax:
   (void)out, (void)top;
   for (int t = 0; t < {_LANES}; ++t) lane[t] = {start};
   for (; k + {_LANES} <= count; k += {_LANES})
-    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("k + t", "lane[t]")} }}
-  for (; k < count; ++k) {{ {step.format("k", "lane[0]")} }}
+    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("in[k + t]", "lane[t]", "out[k + t]")} }}
+  if (count - k > {_FEW}) {{
+    {kind} rest[{_LANES}], made[{_LANES}];
+    for (int t = 0; t < {_LANES}; ++t) rest[t] = -INFINITY;
+    memcpy(rest, in + k, (size_t)(count - k) * sizeof *in);
+    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("rest[t]", "lane[t]", "made[t]")} }}
+    {keep}
+    k = count;
+  }}
+  for (; k < count; ++k) {{ {step.format("in[k]", "lane[0]", "out[k]")} }}
 {pairs}
   return lane[0];
 }}""")

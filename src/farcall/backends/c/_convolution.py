@@ -31,7 +31,7 @@ from farcall.backends.c._gemm import (
     plain_left,
     plain_right,
 )
-from farcall.backends.c._gemm_text import GROUP, PART_COLUMNS, PART_ROWS
+from farcall.backends.c._gemm_text import GROUP, part_columns, part_rows
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import (
     int_attr,
@@ -257,10 +257,12 @@ class Convolution:
 
     def _part(self) -> int:
         """The elements of a part of the product, which are rows or columns of it."""
-        by_columns, plane = PART_COLUMNS * self.outs, self.out_plane
-        if not isinstance(plane, int) or -(-plane // PART_COLUMNS) >= -(-self.outs // PART_ROWS):
-            return by_columns
-        return PART_ROWS * max(plane, 1)
+        outs, plane = self.outs, self.out_plane
+        if not isinstance(plane, int):
+            return part_columns(_LONG) * outs
+        if -(-plane // part_columns(plane)) >= -(-outs // part_rows(outs)):
+            return part_columns(plane) * outs
+        return part_rows(outs) * max(plane, 1)
 
     def _finish_parts(self, rows: str, columns: str, parts: tuple[str, str], first: str) -> None:
         """Write what becomes of some parts of a product; ``first`` rows of the output are before it."""

@@ -32,10 +32,21 @@ _BANDS = 4  # in a block, where B is copied once for all of its rows
 ROOM = _BANDS * BAND * _DEPTH  # elements of rows of A that are packed in memory that a kernel has for them
 PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
 FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
-PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
-PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
+_PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
+_PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
+_MANY_PARTS = 8  # of fewer, parts are halves of those, so that threads get equal shares
 _NARROW = 4  # columns at the end that rows of A are the vectors for
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
+
+
+def part_columns(n: int) -> int:
+    """The columns of a part of a product with ``n`` columns."""
+    return _PART_COLUMNS if n >= _MANY_PARTS * _PART_COLUMNS else _PART_COLUMNS // 2
+
+
+def part_rows(m: int) -> int:
+    """The rows of a part of a product with ``m`` rows."""
+    return _PART_ROWS if m >= _MANY_PARTS * _PART_ROWS else _PART_ROWS // 2
 
 
 def panel_width(itemsize: int) -> int:
@@ -77,7 +88,7 @@ def with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
         "DEPTH": _DEPTH, "BANDS": _BANDS, "BAND": BAND, "FEW": FEW, "PAGE": PAGE, "NARROW": _NARROW,
-        "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
+        "COLUMNS": _PART_COLUMNS, "ROWS": _PART_ROWS, "MANY_PARTS": _MANY_PARTS,
     }  # fmt: skip
     for name, value in numbers.items():
         text = text.replace(name, str(value))
@@ -494,8 +505,18 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
 /* How many parts a product has that threads can compute: blocks of columns, or of rows if these are more.
  * Where the borders are changes no result: each element is the same sum in the same order, and few rows stay
  * few rows. */
-static inline int64_t farcall_column_parts_KIND(int64_t n) { return n / COLUMNS + (n % COLUMNS != 0); }
-static inline int64_t farcall_row_parts_KIND(int64_t m) { return m <= FEW ? 0 : m / ROWS + (m % ROWS != 0); }
+static inline int64_t farcall_part_columns_KIND(int64_t n) {
+  return n >= MANY_PARTS * COLUMNS ? COLUMNS : COLUMNS / 2;
+}
+static inline int64_t farcall_part_rows_KIND(int64_t m) { return m >= MANY_PARTS * ROWS ? ROWS : ROWS / 2; }
+static inline int64_t farcall_column_parts_KIND(int64_t n) {
+  const int64_t each = farcall_part_columns_KIND(n);
+  return n / each + (n % each != 0);
+}
+static inline int64_t farcall_row_parts_KIND(int64_t m) {
+  const int64_t each = farcall_part_rows_KIND(m);
+  return m <= FEW ? 0 : m / each + (m % each != 0);
+}
 static inline int64_t farcall_parts_KIND(int64_t m, int64_t n) {
   const int64_t columns = farcall_column_parts_KIND(n), rows = farcall_row_parts_KIND(m);
   return m == 0 || n == 0 ? 0 : columns >= rows ? columns : rows;
@@ -510,10 +531,11 @@ static inline double farcall_part_cost_KIND(int64_t m, int64_t n, int64_t k) {
 static inline void farcall_gemm_range_KIND(int64_t m, int64_t n, int64_t first, int64_t last,
     struct farcall_range* range) {
   *range = (struct farcall_range){0, m, 0, n};
+  const int64_t columns = farcall_part_columns_KIND(n), rows = farcall_part_rows_KIND(m);
   if (farcall_column_parts_KIND(n) >= farcall_row_parts_KIND(m))
-    range->column = first * COLUMNS, range->column_end = last * COLUMNS < n ? last * COLUMNS : n;
+    range->column = first * columns, range->column_end = last * columns < n ? last * columns : n;
   else
-    range->row = first * ROWS, range->row_end = last * ROWS < m ? last * ROWS : m;
+    range->row = first * rows, range->row_end = last * rows < m ? last * rows : m;
 }
 
 /* The parts from `first` to `last`, exclusive. */

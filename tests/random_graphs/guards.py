@@ -103,7 +103,7 @@ def _spreads_nothing_along_three_axes(node: onnx.NodeProto, inputs: Operands) ->
 )
 def _multiplies_nothing(node: onnx.NodeProto, inputs: Operands) -> bool:
     batches = {array.shape[:-2] for array in inputs}
-    return not _all_have_elements(inputs) and (len(batches) > 1 or inputs[1].ndim == 1)
+    return not _all_have_elements(inputs) and (len(batches) > 1 or inputs[-1].ndim == 1)
 
 
 @_not_compared("onnxruntime ends its process where heads have no width", "MultiHeadAttention")

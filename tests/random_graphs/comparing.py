@@ -302,7 +302,7 @@ def alone(graph: Graph) -> dict[int, str]:
     except Skip:
         return {}
     except Exception as error:
-        if _SQUEEZED.search(str(error)) or stretches(str(error)):
+        if _SQUEEZED.search(str(error)) or _COPIED.search(str(error)) or stretches(str(error)):
             return {}
         return {graph.seed: f"{type(error).__name__}: {error}"}
 
@@ -362,6 +362,8 @@ _STRETCHED = re.compile(
 _UNEQUAL = re.compile("expected (.+) == (.+) with (.+); pass arguments of other sizes")
 # It fixes the rank of a Squeeze without axes, too, as if no dim were 1 that may be another number.
 _SQUEEZED = re.compile("as it has no axes, and its rank is fixed")
+# A size that the data decides is a dim of its own: as 0, it would be that of Reshape's input in its place.
+_COPIED = re.compile("of its shape must not be 0, which would mean a dim of the input")
 _RANK = re.compile("an input has another rank than it needs")
 
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
-#include "runtime/text.h"
 
 enum { DATA_ALIGNMENT = 64, LARGE = 1 << 22 };
 
@@ -105,15 +104,6 @@ FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), 
   return tensor;
 }
 
-static FC_COLD FcTensorObj* no_memory_for(const DLTensor* tensor, int64_t nbytes) {
-  FcText text = {0};
-  fc_text_put(&text, "no memory for a tensor ");
-  fc_text_type(&text, tensor->dtype, tensor->ndim, tensor->shape);
-  fc_text_format(&text, ", %lld bytes; ask for a smaller one", (long long)nbytes);
-  fc_text_raise(&text, "MemoryError");
-  return NULL;
-}
-
 static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
   int64_t nbytes = fc_nbytes(prototype);
   if (nbytes < 0) return NULL;
@@ -123,7 +113,10 @@ static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
     size_t size = meta + DATA_ALIGNMENT + (size_t)nbytes;
     tensor = zeroed ? calloc(1, size) : malloc(size); /* calloc does not clear new pages, which are zero already */
   }
-  if (!tensor) return no_memory_for(prototype, nbytes);
+  if (!tensor) {
+    fc_error_format("MemoryError", "no memory for a tensor of %lld bytes; ask for a smaller one", (long long)nbytes);
+    return NULL;
+  }
   tensor_init(tensor, prototype, NULL);
   uintptr_t data = (uintptr_t)tensor + meta;
   tensor->dl.data = (void*)((data + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1));

@@ -41,7 +41,7 @@ fi
 # sanitizer can only intercept if libstdc++ is loaded at the start.
 GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384 \
     LD_PRELOAD="$($compiler -print-file-name=libasan.so) $($compiler -print-file-name=libstdc++.so.6)" \
-    ASAN_OPTIONS=detect_leaks=0:handle_segv=1:allow_user_segv_handler=1 \
+    ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=0:handle_segv=1:allow_user_segv_handler=1 \
     UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$place \
     "$python" -c '
 import sys

@@ -40,13 +40,13 @@ _ENABLED: ContextVar[bool] = ContextVar("winograd", default=True)
 
 # What things cost, in multiply-adds of the product of matrices.
 _WEIGHT = 8  # reading a weight
-_FAR_WEIGHT = 12  # reading one of more than _NEAR
+_FAR_WEIGHT = 12  # reading one of more weights than stay in the caches
 _IN, _OUT = {2: 70, 4: 300}, {2: 50, 4: 200}  # transforming the inputs or outputs of a tile
 _WINDOW = 6  # copying an element of a window
 _GAIN = 0.9  # the part of the cost of windows from which it pays
 _PART = 2 * GROUP  # output channels that a thread may compute: whole tiles of the product
 _COLUMNS = 8  # that the product of matrices computes at once
-_NEAR = 6 << 20  # weights that stay in the caches: 24 MB
+_CACHED_WEIGHTS = 6 << 20  # so many, 24 MB, stay in the caches
 _MANY = 64  # images, where their number is not known
 
 
@@ -110,7 +110,7 @@ class Winograd:
         filled = blocks * _filled(self.rows * self.across) + _filled(rest * self.across)
         moved = conv.ins * _IN[tile.outputs] + conv.outs * _OUT[tile.outputs]
         each = tile.products * conv.ins * conv.outs
-        read = (blocks + (rest > 0)) * self._read_weight()
+        read = (blocks + (rest > 0)) * self._weight_cost()
         return conv.group * (each * (filled + read) + images * self.down * self.across * moved)
 
     def _rows(self) -> int:
@@ -129,10 +129,10 @@ class Winograd:
         return blocks * self._cost_of_block(rows) + (self._cost_of_block(rest) if rest else 0)
 
     def _cost_of_block(self, rows: int) -> int:
-        return -(-rows * self.across // PANEL) * PANEL + self._read_weight()
+        return -(-rows * self.across // PANEL) * PANEL + self._weight_cost()
 
-    def _read_weight(self) -> int:
-        return _read(self.conv.group * self.tile.products * self.conv.ins * self.conv.outs)
+    def _weight_cost(self) -> int:
+        return _cost_of_weight(self.conv.group * self.tile.products * self.conv.ins * self.conv.outs)
 
     def steps(self) -> Iterator[Step]:
         """Write the loops.
@@ -328,13 +328,13 @@ def _is_possible(conv: Convolution) -> bool:
 def _cost_of_windows(conv: Convolution) -> float:
     """What an image costs as a product of a matrix of windows."""
     outputs = int(conv.out_plane)
-    read = _read(conv.group * conv.depth * conv.outs)
+    read = _cost_of_weight(conv.group * conv.depth * conv.outs)
     return conv.group * conv.depth * (_filled(outputs) * conv.outs + outputs * _WINDOW + conv.outs * read)
 
 
-def _read(count: int) -> int:
+def _cost_of_weight(count: int) -> int:
     """What reading one of so many weights costs."""
-    return _WEIGHT if count <= _NEAR else _FAR_WEIGHT
+    return _WEIGHT if count <= _CACHED_WEIGHTS else _FAR_WEIGHT
 
 
 def _filled(columns: int) -> int:

@@ -1,7 +1,8 @@
-"""Elementwise nodes that the kernel of a Conv computes: each way to convolve, and what is left alone."""
+"""Elementwise nodes that the kernel of a Conv or of a product computes, and what is left alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,73 @@ def test_each_kind_of_convolution(kind: str) -> None:
                 assert results(compile_model(model), feeds(model))[0].size == 0
 
 
+# The x, w, y and the node of products, and what follows.
+PRODUCTS = {
+    "matrices": ("[30, 40]", "[40, 70]", "[30, 70]", "MatMul (x, w)"),
+    "columns for threads": ("[128, 384]", "[384, 1536]", "[128, 1536]", "MatMul (x, w)"),
+    "rows for threads": ("[700, 200]", "[200, 33]", "[700, 33]", "MatMul (x, w)"),
+    "one row": ("[300]", "[300, 90]", "[90]", "MatMul (x, w)"),
+    "a few rows": ("[2, 300]", "[300, 90]", "[2, 90]", "Gemm (x, w)"),
+    "one column": ("[2, 20, 30]", "[30, 1]", "[2, 20, 1]", "MatMul (x, w)"),
+    "batches": ("[2, 3, 5, 7]", "[7, 19]", "[2, 3, 5, 19]", "MatMul (x, w)"),
+    "turned": ("[40, 30]", "[70, 40]", "[30, 70]", "Gemm <transA = 1, transB = 1> (x, w)"),
+    "with a bias": ("[30, 40]", "[40, 70]", "[30, 70]", "Gemm (x, w, b)"),
+    "nothing to add": ("[30, 0]", "[0, 70]", "[30, 70]", "MatMul (x, w)"),
+    "no rows": ("[0, 40]", "[40, 70]", "[0, 70]", "MatMul (x, w)"),
+}
+ENDS_OF_PRODUCTS = {
+    "bias": "y = Add (c, b)",
+    "bias first": "s = Add (b, c) y = Abs (s)",
+    "residual": "s = Add (c, b) t = Add (s, r) y = Relu (t)",
+    "row of one matrix": "s = Add (c, q) y = Mul (s, q)",
+    "read twice": "s = Add (c, b) y = Mul (s, c)",
+    "scaled": "s = Mul (c, b) y = Neg (s)",
+    "one element": "s = Add (c, a) y = Max (s, low)",
+}
+
+
+def product_of(kind: str, end: str) -> onnx.ModelProto:
+    x, w, y, node = PRODUCTS[kind]
+    row = f"[{y[1:-1].split(', ')[-1]}]"
+    matrix = row if y == row else f"[1, {row[1:]}"
+    return with_weights(
+        f"g (float{x} x, float{y} r, float[1] a, float{matrix} q) => (float{y} y)"
+        f" <float{w} w, float{row} b, float low = {{-0.5}}> {{ c = {node} {end} }}"
+    )
+
+
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_each_kind_of_product(kind: str) -> None:
+    for number, end in enumerate(ENDS_OF_PRODUCTS.values()):
+        if number in (0, 2, len(kind) % len(ENDS_OF_PRODUCTS)) or kind in ("matrices", "with a bias"):
+            model = product_of(kind, end)
+            assert len(steps(model)) == 1
+            matches(compile_model(model, ("-O3", *NATIVE)), model)
+
+
+@pytest.mark.parametrize("kind", ["matrices", "a few rows"])
+def test_an_added_row_is_what_sums_start_with(kind: str) -> None:
+    """No loop over the results follows the product."""
+    assert "struct farcall_range done;" not in source(product_of(kind, ENDS_OF_PRODUCTS["bias"]))
+    assert "struct farcall_range done;" in source(product_of(kind, ENDS_OF_PRODUCTS["scaled"]))
+
+
+def source(model: onnx.ModelProto) -> str:
+    return "".join(CBackend().compile(whole_region(model), Target.host(), {}).sources.values())
+
+
+def test_products_of_integers_wrap_with_their_bias() -> None:
+    model = with_weights(
+        "g (int32[30, 40] x) => (int32[30, 70] y) <float[40, 70] w, float[70] b>"
+        " { v = Cast <to = 6> (w) a = Cast <to = 6> (b) c = MatMul (x, v) s = Add (c, a) y = Max (s, a) }"
+    )
+    assert len(steps(model)) == 1
+    given = {"x": np.random.default_rng(3).integers(-(2**31), 2**31, (30, 40)).astype(np.int32)}
+    (found,) = results(compile_model(model), given)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, ReferenceEvaluator(model).run(None, given)[0])
+
+
 def graph(text: str) -> onnx.ModelProto:
     head = "float[1, 8, 6, 6] x, float[1, 8, 1, 1] one, float[1, 8, 6, 6] r"
     return with_weights(f"g ({head}) {text}")
@@ -99,6 +167,11 @@ LEFT_ALONE = {
     " { c = Conv (x, w) y = Mul (c, r) }",
     "two results": "=> (float[1, 8, 6, 6] y, float[1, 8, 6, 6] z) <float[8, 8, 1, 1] w>"
     " { c = Conv (x, w) y = Relu (c) z = Neg (y) }",
+    "the right operand is not constant": "=> (float[1, 8, 6, 6] y) { c = MatMul (x, r) y = Relu (c) }",
+    "a row of columns": "=> (float[1, 8, 6] y) <float[6] w, float[6] b> { c = MatMul (x, w) y = Add (c, b) }",
+    "exponentials": "=> (float[1, 8, 6, 9] y) <float[6, 9] w> { c = MatMul (x, w) y = Tanh (c) }",
+    "a scaled product": "=> (float[48, 9] y) <float[6, 9] w, int64[2] s = {48, 6}>"
+    " { m = Reshape (x, s) c = Gemm <alpha = 2.0> (m, w) y = Relu (c) }",
     "another dtype": "=> (double[1, 8, 6, 6] y) <float[8, 8, 1, 1] w>"
     " { c = Conv (x, w) y = Cast <to = 11> (c) }",
 }
@@ -122,16 +195,26 @@ def test_one_of_two_convolutions_has_the_sum() -> None:
     matches(compile_model(model, ("-O3", *NATIVE)), model)
 
 
+def test_threads_compute_the_same_products(tmp_path: Path) -> None:
+    text = """g (float[n, 200] x) => (float[n, 200] y) <float[200, 900] w, float[900] b, float[900, 200] u>
+     { c = MatMul (x, w) d = Add (c, b) e = Relu (d) f = MatMul (e, u) y = Add (f, x) }"""
+    _threads_agree(text, (1, 5, 300), (200,), tmp_path)
+
+
 def test_threads_compute_the_same(tmp_path: Path) -> None:
     text = """g (float[n, 40, 33, 35] x) => (float[n, 40, 33, 35] y)
      <float[100, 40, 1, 1] w, float[100, 1, 3, 3] d, float[40, 100, 1, 1] u, float[40, 40, 3, 3] t>
      { a = Conv (x, w) b = Relu (a) c = Conv <group = 100, pads = [1, 1, 1, 1]> (b, d) e = HardSwish (c)
        f = Conv (e, u) g = Add (f, x) h = Conv <pads = [1, 1, 1, 1]> (g, t) i = Sigmoid (h)
        y = Mul (h, i) }"""
-    path = fc.partition(with_weights(text), backends=["c"]).build().save(tmp_path / "model.so")
+    _threads_agree(text, (1, 3), (40, 33, 35), tmp_path)
+
+
+def _threads_agree(text: str, counts: Sequence[int], shape: tuple[int, ...], folder: Path) -> None:
+    path = fc.partition(with_weights(text), backends=["c"]).build().save(folder / "model.so")
     main = fc.load_module(path)["main"]
-    for batch in (1, 3):
-        x = np.random.default_rng(batch).standard_normal((batch, 40, 33, 35)).astype(np.float32)
+    for count in counts:
+        x = np.random.default_rng(count).standard_normal((count, *shape)).astype(np.float32)
         alone = main(x, threads=1)
-        for count in (2, 3, 7):
-            np.testing.assert_array_equal(alone, main(x, threads=count))
+        for threads in (2, 3, 7):
+            np.testing.assert_array_equal(alone, main(x, threads=threads))

@@ -62,7 +62,7 @@ def _conv(node: ir.Node) -> Iterator[Step]:
     return _steps(node, None)
 
 
-@finishing("Conv")
+@finishing("Conv", when=lambda _, epilogue: not epilogue.reads_rows)
 def _finished_conv(node: ir.Node, epilogue: Epilogue) -> Iterator[Step]:
     return _steps(node, epilogue)
 

@@ -18,6 +18,7 @@ from farcall.backends._ctext import itemsize
 from farcall.backends._kernels import HIDDEN
 from farcall.backends.c._depthwise_text import depthwise_declaration, depthwise_function, depthwise_kernels
 from farcall.backends.c._epilogue import Epilogue
+from farcall.backends.c._finished import call_finished
 from farcall.backends.c._gemm import (
     ZERO,
     Left,
@@ -31,7 +32,7 @@ from farcall.backends.c._gemm import (
     plain_left,
     plain_right,
 )
-from farcall.backends.c._gemm_text import GROUP, part_columns, part_rows
+from farcall.backends.c._gemm_text import GROUP
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import (
     int_attr,
@@ -56,7 +57,6 @@ _MOST_COLUMNS = 256  # most columns, if they are of several output rows
 _BLOCKS = {"windows": _MOST_COLUMNS, "narrow windows": 96, "wide windows": 512}  # most columns of a way
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
-_HOT = 1 << 15  # elements of the result of a product that are in the caches when the product ends
 _FINISHED = 2048  # results of small planes that are finished in one loop
 _TILE = 32  # columns that the matrix product computes at once
 
@@ -223,9 +223,7 @@ class Convolution:
             parts = open_parts(kernel, stack, self.dtype, (self.images, self.outs, self.depth))
             sizes = [self.batch, str(self.outs), depth]
             left, target = plain_left(self.x, depth), (self.y, str(self.outs))
-            call_gemm(kernel, self.dtype, sizes, left, right, target, start, parts)
-            if self.epilogue is not None:
-                self._finish_parts(self.batch, str(self.outs), parts, "0")
+            call_finished(kernel, self.dtype, sizes, left, right, target, start, parts, self.epilogue)
 
     def _by_matrix(self) -> None:
         groups = [("n", self.images), ("g", self.group)]
@@ -238,40 +236,17 @@ class Convolution:
                 for name, count in groups:
                     stack.enter_context(self.kernel.loop(name, count))
             self._declare_group()
-            width, out_plane = self.kernel.dim(self.plane), self.kernel.dim(self.out_plane)
-            if parts is None or self.epilogue is None:
-                self._multiply("in", width, ("group", out_plane), parts=parts)
+            plane = self.kernel.dim(self.plane)
+            if parts is None:
+                self._multiply("in", plane, ("group", plane))
             else:
-                self._finished_parts(parts)
+                self._multiply_parts(plane, parts)
 
-    def _finished_parts(self, parts: tuple[str, str]) -> None:
-        """Write the parts of a product, each followed by what becomes of its elements."""
-        kernel = self.kernel
-        plane = kernel.dim(self.out_plane)
-        step = max(1, _HOT // self._part())
-        with kernel.loop("i0", parts[1], start=parts[0], step=step):
-            kernel.line(f"const int64_t i1 = {parts[1]} - i0 < {step} ? {parts[1]} : i0 + {step};")
-            self._multiply("in", plane, ("group", plane), parts=("i0", "i1"))
-            first = f"(n * {self.group} + g) * {self.outs}"
-            self._finish_parts(str(self.outs), plane, ("i0", "i1"), first)
-
-    def _part(self) -> int:
-        """The elements of a part of the product, which are rows or columns of it."""
-        outs, plane = self.outs, self.out_plane
-        if not isinstance(plane, int):
-            return part_columns(_LONG) * outs
-        if -(-plane // part_columns(plane)) >= -(-outs // part_rows(outs)):
-            return part_columns(plane) * outs
-        return part_rows(outs) * max(plane, 1)
-
-    def _finish_parts(self, rows: str, columns: str, parts: tuple[str, str], first: str) -> None:
-        """Write what becomes of some parts of a product; ``first`` rows of the output are before it."""
-        kernel, word = self.kernel, gemm_type(self.dtype)
-        kernel.line("struct farcall_range done;")
-        kernel.line(f"farcall_gemm_range_{word}({rows}, {columns}, {parts[0]}, {parts[1]}, &done);")
-        with kernel.loop("m", "done.row_end", start="done.row"):
-            place = f"({first} + m) * {columns} + done.column"
-            self.finish(place, "done.column_end - done.column")
+    def _multiply_parts(self, plane: str, parts: tuple[str, str]) -> None:
+        sizes, b = [str(self.outs), plane, str(self.depth)], plain_right(self.dtype, "in", plane)
+        a, start, before = self._weights(), self._start_of_group(), f"(n * {self.group} + g) * {self.outs}"
+        target = "group", plane
+        call_finished(self.kernel, self.dtype, sizes, a, b, target, start, parts, self.epilogue, before)
 
     def _declare_group(self) -> None:
         """Declare pointers to the planes of group ``g`` of image ``n``, in the output and in the input."""
@@ -285,13 +260,12 @@ class Convolution:
         columns: str,
         width: str,
         target: tuple[str, str],
-        parts: tuple[str, str] | None = None,
         rows: tuple[str, str] | None = None,
     ) -> None:
         sizes = [str(self.outs), width, str(self.depth)]
         b = plain_right(self.dtype, columns, width)
         start = self._start_of_group()
-        call_gemm(self.kernel, self.dtype, sizes, self._weights(), b, target, start, parts, rows)
+        call_gemm(self.kernel, self.dtype, sizes, self._weights(), b, target, start, rows=rows)
 
     def _start_of_group(self) -> Start:
         return Start(f"{self.b} + g * {self.outs}", "1", "0") if self.b else ZERO

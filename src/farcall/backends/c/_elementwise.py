@@ -52,13 +52,14 @@ def emit_element(
     root: Mapping[ir.Value, ir.Value],
     given: tuple[ir.Value, str],
     out: ir.Value,
-    at: str,
+    at: tuple[str, str],
 ) -> None:
-    """Write what ``nodes`` compute for element ``at`` of ``out`` into ``kernel``.
+    """Write what ``nodes`` compute for one element of ``out`` into ``kernel``.
 
-    ``given`` is an operand, and C of its element. No operand broadcasts.
+    ``at`` is C of its place, and of its place in its row. ``given`` is an operand, and C of its element; of
+    operands that broadcast, each has one row, or one element.
     """
-    _GroupWriter(nodes, root, (out,), kernel).write_element(given, at)
+    _GroupWriter(nodes, root, (out,), kernel).write_element(given, *at)
 
 
 class _GroupWriter:
@@ -90,13 +91,14 @@ class _GroupWriter:
                 self._compute(node, inputs, offsets[-1])
         return self.kernel.step()
 
-    def write_element(self, given: tuple[ir.Value, str], at: str) -> None:
+    def write_element(self, given: tuple[ir.Value, str], at: str, column: str) -> None:
         source, text = given
         self.kernel.line(f"const {c_type(source.dtype)} made = {text};")
         self.registers[source, self.domain] = "made"
         operands = self.find_loads()
         for number, (value, view) in enumerate(self.loads):
-            self._load(value, view, at, number)
+            in_row = column if view[-1:] == self.domain[-1:] else "0"
+            self._load(value, view, at if view == self.domain else in_row, number)
         for node, inputs in zip(self.nodes, operands, strict=True):
             self._compute(node, inputs, at)
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from farcall.backends.c._elementwise import emit_element, has_functions, loaded
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._packed import is_packed
-from farcall.graph.dims import dims
+from farcall.graph.dims import Dim, dims
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,59 @@ class Epilogue:
         shape = dims(source)
         if output.dtype != source.dtype or dims(output) != shape or is_packed(source):
             return None
-        if any(view != shape or is_packed(value) for value, view in loaded(nodes, root)):
+        read = loaded(nodes, root)
+        if any(is_packed(value) or not (view == shape or _is_row(view, shape)) for value, view in read):
             return None
         return Epilogue(source, output, nodes, root)
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether it reads an operand that is the same for each row of the source."""
+        shape = dims(self.source)
+        return any(view != shape for _, view in loaded(self.nodes, self.root))
 
     @property
     def is_costly(self) -> bool:
         """Whether an element costs an exponential or more."""
         return has_functions(self.nodes)
 
-    def write(self, kernel: Kernel, first: str, count: str) -> None:
-        """Write the loop over ``count`` elements of the output, in which those of the source are."""
+    def added_row(self) -> tuple[ir.Value, Epilogue | None] | None:
+        """A row that is added to each row of the source before all else, and the rest of the epilogue."""
+        readers = [node for node in self.nodes if self.source in self._operands(node)]
+        if len(readers) != 1 or readers[0].op_type != "Add":
+            return None
+        (add,) = readers
+        rows = [value for value, view in loaded([add], self.root) if view != dims(self.source)]
+        rest = [node for node in self.nodes if node is not add]
+        if (
+            len(rows) != 1
+            or dims(rows[0])[-1:] != dims(self.source)[-1:]
+            or (rest and add.outputs[0] is self.output)
+        ):
+            return None
+        left = Epilogue(add.outputs[0], self.output, rest, self.root) if rest else None
+        return rows[0], left
+
+    def _operands(self, node: ir.Node) -> list[ir.Value]:
+        return [self.root.get(value, value) for value in node.inputs if value is not None]
+
+    def write(self, kernel: Kernel, first: str, count: str, column: str = "0") -> None:
+        """Write the loop over ``count`` elements of the output, in which those of the source are.
+
+        ``first`` is the place of the first of them, and ``column`` its place in its row.
+        """
         with kernel.loop("s", count):
             kernel.line(f"const int64_t at = {first} + s;")
-            self.element(kernel, "at", f"{kernel.write(self.output)}[at]")
+            if self.reads_rows:
+                kernel.line(f"const int64_t column = {column} + s;")
+            self.element(kernel, "at", f"{kernel.write(self.output)}[at]", "column")
 
-    def element(self, kernel: Kernel, at: str, value: str) -> None:
+    def element(self, kernel: Kernel, at: str, value: str, column: str = "0") -> None:
         """Write element ``at`` of the output, which is ``value`` in the source."""
-        emit_element(kernel, self.nodes, self.root, (self.source, value), self.output, at)
+        given = self.source, value
+        emit_element(kernel, self.nodes, self.root, given, self.output, (at, column))
+
+
+def _is_row(view: tuple[Dim, ...], shape: tuple[Dim, ...]) -> bool:
+    """Whether an operand is the same for each row."""
+    return all(dim == 1 for dim in view[:-1]) and view[-1:] in ((), (1,), shape[-1:])

@@ -39,16 +39,6 @@ _NARROW = 4  # columns at the end that rows of A are the vectors for
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
 
 
-def part_columns(n: int) -> int:
-    """The columns of a part of a product with ``n`` columns."""
-    return _PART_COLUMNS if n >= _MANY_PARTS * _PART_COLUMNS else _PART_COLUMNS // 2
-
-
-def part_rows(m: int) -> int:
-    """The rows of a part of a product with ``m`` rows."""
-    return _PART_ROWS if m >= _MANY_PARTS * _PART_ROWS else _PART_ROWS // 2
-
-
 def panel_width(itemsize: int) -> int:
     """Columns of B in a panel."""
     return PANEL_BYTES // itemsize
@@ -123,22 +113,24 @@ enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2
 
 
 RIM = """\
+/* Writes the sums of a rim to C; with `old`, they are added to that. */
 static __attribute__((noinline)) void farcall_rim_KIND(int64_t rows, int64_t columns, const KIND* rim,
-    KIND* c, int64_t c_row, int add) {
+    KIND* c, int64_t c_row, const KIND* old, int64_t old_row) {
   for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND) {
     const int64_t few = 16 / sizeof(KIND);
     int64_t j = 0;
     for (; j + farcall_lanes_KIND <= columns; j += farcall_lanes_KIND) {
-      const farcall_v_KIND x = *(const farcall_u_KIND*)(rim + j);
-      if (add) *(farcall_u_KIND*)(c + j) += x;
-      else *(farcall_u_KIND*)(c + j) = x;
+      farcall_v_KIND x = *(const farcall_u_KIND*)(rim + j);
+      if (old) x += *(const farcall_u_KIND*)(old + j);
+      *(farcall_u_KIND*)(c + j) = x;
     }
     for (; j + few <= columns; j += few) {
-      const farcall_short_KIND x = *(const farcall_short_at_KIND*)(rim + j);
-      if (add) *(farcall_short_at_KIND*)(c + j) += x;
-      else *(farcall_short_at_KIND*)(c + j) = x;
+      farcall_short_KIND x = *(const farcall_short_at_KIND*)(rim + j);
+      if (old) x += *(const farcall_short_at_KIND*)(old + j);
+      *(farcall_short_at_KIND*)(c + j) = x;
     }
-    for (; j < columns; ++j) c[j] = add ? c[j] + rim[j] : rim[j];
+    for (; j < columns; ++j) c[j] = old ? old[j] + rim[j] : rim[j];
+    if (old) old += old_row;
   }
 }
 
@@ -165,11 +157,12 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
     )
     plain, added = (
         "\n".join(
-            f"    *(farcall_u_KIND*)(c + {row} * c_row + {v} * farcall_lanes_KIND) {sign} r{row}_{v};"
+            f"    *(farcall_u_KIND*)(c + {row} * c_row + {v} * farcall_lanes_KIND) = "
+            f"{old.format(row, v)}r{row}_{v};"
             for row in range(rows)
             for v in columns
         )
-        for sign in ("=", "+=")
+        for old in ("", "*(const farcall_u_KIND*)(old + {} * old_row + {} * farcall_lanes_KIND) + ")
     )
     copy = "".join(
         f"\n    *(farcall_u_KIND*)(copy + {v} * farcall_lanes_KIND) = x{v}; "
@@ -181,8 +174,8 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
     )
     return f"""static inline __attribute__((always_inline)) void farcall_tile{rows}x{vectors}_{name}KIND(
     int64_t k, const KIND* a, const KIND* a2, int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1,
-    int64_t b_row, KIND* c, int64_t c_row, int add, const KIND* start, int64_t start_row,
-    int64_t ahead{to}) {{
+    int64_t b_row, KIND* c, int64_t c_row, const KIND* old, int64_t old_row, const KIND* start,
+    int64_t start_row, int64_t ahead{to}) {{
 {starts}
   (void)a2;
   (void)ahead;
@@ -192,7 +185,7 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
     {"__builtin_prefetch(a + ahead); __builtin_prefetch(a2 + ahead);" if rows > GROUP else ""}
 {steps}
   }}
-  if (add) {{
+  if (old) {{
 {added}
   }} else {{
 {plain}
@@ -242,7 +235,7 @@ def _narrow(columns: int, steps: int) -> str:
 def _tiles() -> str:
     """The rows of a block, times one or two vectors of columns."""
     arguments = (
-        "k, from, from + {}, a_row, a_column, b0, b1, b_row, to, to_row, add && whole, "
+        "k, from, from + {}, a_row, a_column, b0, b1, b_row, to, to_row, whole ? old : 0, old_row, "
         "kept ? first : start, kept ? 1 : start_row, 2 * a_group"
     )
     narrow, wide = (
@@ -261,8 +254,8 @@ def _tiles() -> str:
  * other ones end with the last six rows, of which the first ones have been written before. */
 static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
-    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add,
-    const KIND* start, int64_t start_row, int packed, KIND* copy) {{
+    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row,
+    const KIND* old, int64_t old_row, const KIND* start, int64_t start_row, int packed, KIND* copy) {{
   KIND rim[farcall_high_KIND * farcall_wide_KIND], first[farcall_high_KIND];
   const int full = columns == farcall_wide_KIND || columns == farcall_lanes_KIND;
   for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row) {{
@@ -294,7 +287,9 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
 {wide}
     }}
     if (!whole)
-      farcall_rim_KIND(rows < high ? rows : high, columns, rim + back * farcall_wide_KIND, c, c_row, add);
+      farcall_rim_KIND(rows < high ? rows : high, columns, rim + back * farcall_wide_KIND, c, c_row,
+          old, old_row);
+    if (old) old += high * old_row;
   }}
 }}
 
@@ -321,20 +316,7 @@ static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_
     }
 }
 
-@TURN/* Writes the block of C that the product is added to. */
-static __attribute__((noinline)) void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start,
-    int64_t start_row, int64_t start_column, KIND* c, int64_t c_row) {
-  for (int64_t r = 0; r < rows; ++r, start += start_row, c += c_row) {
-    const farcall_v_KIND all = *start + (farcall_v_KIND){0};
-    int64_t j = 0;
-    if (start_column <= 1)
-      for (; j + farcall_lanes_KIND <= columns; j += farcall_lanes_KIND)
-        *(farcall_u_KIND*)(c + j) = start_column ? (farcall_v_KIND)*(const farcall_u_KIND*)(start + j) : all;
-    for (; j < columns; ++j) c[j] = start[j * start_column];
-  }
-}
-
-/* The last columns, fewer than a vector, of rows whose groups are packed. */
+@TURN/* The last columns, fewer than a vector, of rows whose groups are packed. */
 static __attribute__((noinline)) void farcall_last_columns_KIND(int64_t rows, int64_t columns, int64_t k,
     const KIND* a, int64_t a_group, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add,
     const KIND* start, int64_t start_row, int64_t start_column) {
@@ -361,11 +343,13 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column, int packed) {
-  /* A value for each row is what the sums begin with; others are written to C, and added to. */
+  /* A value for each row is what the sums begin with; to others, or to those of the block before, they are
+   * added. */
   const KIND none = 0;
   const KIND* first = start && !start_column ? start : &none;
   int64_t first_row = first == start ? start_row : 0;
-  int add = start && start_column;
+  const KIND* old = start && start_column ? start : 0;
+  int64_t old_row = start_row;
   KIND panels[DEPTH * farcall_wide_KIND];
   const int turned = b_row == 1 && b_panel != PANEL;
   const int64_t b_column = turned ? b_panel / PANEL : 1;
@@ -373,7 +357,8 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   const int64_t band = turned ? m : b_panel != PANEL ? BAND : BANDS * BAND;
   const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= NARROW ? rest : 0;
   n -= narrow;
-  for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1, first = &none, first_row = 0) {
+  for (int64_t k0 = 0; k0 < k || k0 == 0;
+       k0 += DEPTH, old = c, old_row = c_row, first = &none, first_row = 0) {
     const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
     for (int64_t i0 = 0; i0 < m; i0 += band) {
       const int64_t rows = m - i0 < band ? m - i0 : band;
@@ -398,10 +383,8 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
           }
         }
         KIND* const to = c + i0 * c_row + j;
-        if (k0 == 0 && add && start != c)
-          farcall_start_KIND(rows, n1, start + i0 * start_row + j * start_column, start_row, start_column,
-              to, c_row);
-        farcall_tiles_KIND(rows, n1, k1, from, a_row, a_column, a_group, b0, b1, row, to, c_row, add,
+        farcall_tiles_KIND(rows, n1, k1, from, a_row, a_column, a_group, b0, b1, row, to, c_row,
+            old ? old + i0 * old_row + j : 0, old_row,
             first + i0 * first_row, first_row, packed, copy);
       }
     }

@@ -9,8 +9,11 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_literal
 from farcall.backends.c import _scalar as scalar
+from farcall.backends.c._epilogue import Epilogue
+from farcall.backends.c._finished import call_finished
 from farcall.backends.c._gemm import (
     ZERO,
+    Left,
     Right,
     Start,
     call_gemm,
@@ -31,7 +34,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import finishing, loops
 from farcall.graph.dims import Dim, dims, product
 
 _D = ir.DataType
@@ -54,6 +57,48 @@ def _matmul(node: ir.Node) -> Iterator[Step]:
     shapes = (dims(a), dims(b))
     product_of(kernel, out.dtype, shapes, kernel.read(a), second, kernel.write(out), splits=True)
     yield kernel.step()
+
+
+def _finishes(node: ir.Node, epilogue: Epilogue) -> bool:
+    """Whether B is a constant matrix, which all rows of A share, and elements cost less than an exponential.
+
+    A loop of its own over exponentials takes no longer: they, not the memory, take its time.
+    """
+    data = constant(operand(node, 1))
+    return data is not None and data.ndim == 2 and not epilogue.is_costly
+
+
+@finishing("MatMul", when=_finishes)
+def _finished_matmul(node: ir.Node, epilogue: Epilogue) -> Iterator[Step]:
+    a, data = operand(node, 0), constant(operand(node, 1))
+    assert data is not None  # noqa: S101 - of a matrix
+    kernel, (k, n) = Kernel(), data.shape
+    shape = product(dims(a)[:-1]), n, k
+    right, left = packed_right(kernel, data), plain_left(kernel.read(a), str(k))
+    yield _finished(kernel, node, shape, left, right, ZERO, epilogue)
+
+
+def _finished(
+    kernel: Kernel,
+    node: ir.Node,
+    shape: tuple[Dim, Dim, Dim],
+    left: Left,
+    right: Right,
+    start: Start,
+    epilogue: Epilogue | None,
+) -> Step:
+    """A product and its epilogue. A row that this adds before all else is what the sums start with."""
+    target = node.outputs[0] if epilogue is None else epilogue.output
+    added = epilogue.added_row() if epilogue and start == ZERO else None
+    if added is not None:
+        row, epilogue = added
+        start = Start(kernel.read(row), "0", "1")
+    sizes = [kernel.dim(dim) for dim in shape]
+    with ExitStack() as stack:
+        parts = open_parts(kernel, stack, target.dtype, shape)
+        c = kernel.write(target), sizes[1]
+        call_finished(kernel, target.dtype, sizes, left, right, c, start, parts, epilogue)
+    return kernel.step()
 
 
 def product_of(
@@ -129,31 +174,51 @@ def _check_gemm(node: ir.Node) -> None:
 
 @loops("Gemm", check=_check_gemm)
 def _gemm(node: ir.Node) -> Iterator[Step]:
+    return _gemm_steps(node, None)
+
+
+def _scales(node: ir.Node) -> bool:
+    """Whether the kernel multiplies A, or C, by a number before the product."""
+    return float_attr(node, "alpha", 1.0) != 1.0 or (_has_bias(node) and float_attr(node, "beta", 1.0) != 1.0)
+
+
+@finishing("Gemm", when=lambda node, epilogue: _finishes(node, epilogue) and not _scales(node))
+def _finished_gemm(node: ir.Node, epilogue: Epilogue) -> Iterator[Step]:
+    return _gemm_steps(node, epilogue)
+
+
+def _gemm_steps(node: ir.Node, epilogue: Epilogue | None) -> Iterator[Step]:
     a, b, out = operand(node, 0), operand(node, 1), node.outputs[0]
     m, n = dims(out)
     k = dims(a)[0 if int_attr(node, "transA", 0) else 1]
     kernel = Kernel()
-    p0, q = kernel.read(a), kernel.write(out)
+    p0 = kernel.read(a)
     sizes = [kernel.dim(d) for d in (m, n, k)]
     right = _second(kernel, node, b, sizes)
     alpha = float_attr(node, "alpha", 1.0)
-    start = _bias(kernel, node, q, sizes)
     if alpha != 1.0:
         p0 = _scaled(kernel, p0, a, alpha)
     left = plain_left(p0, "1", sizes[0]) if int_attr(node, "transA", 0) else plain_left(p0, sizes[2])
-    with ExitStack() as stack:
-        only = start is not None and not kernel.text()  # else the kernel has written what all parts read
-        parts = open_parts(kernel, stack, out.dtype, (m, n, k)) if only else None
-        call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), start, parts)
-    yield kernel.step()
+    if _scales(node):  # the kernel writes what all parts read
+        q = kernel.write(out)
+        call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), _bias(kernel, node, q, sizes))
+        yield kernel.step()
+        return
+    start = _bias(kernel, node, "", sizes)
+    assert start is not None  # noqa: S101 - C is not scaled
+    yield _finished(kernel, node, (m, n, k), left, right, start, epilogue)
+
+
+def _has_bias(node: ir.Node) -> bool:
+    return has_input(node, 2) and float_attr(node, "beta", 1.0) != 0.0
 
 
 def _bias(kernel: Kernel, node: ir.Node, q: str, sizes: Sequence[str]) -> Start | None:
     """What the product is added to: C as it broadcasts, or the output, which holds ``beta * C``."""
     out = node.outputs[0]
-    if not has_input(node, 2) or (beta := float_attr(node, "beta", 1.0)) == 0.0:
+    if not _has_bias(node):
         return ZERO
-    value = operand(node, 2)
+    value, beta = operand(node, 2), float_attr(node, "beta", 1.0)
     shape = _pad(dims(value), 2)
     pointer = kernel.read(value)
     row = "0" if shape[0] == 1 else kernel.dim(shape[1])

@@ -80,9 +80,10 @@ def _driver() -> str:
     const KIND* const from = b + j / PANEL * b_panel;
     {calls}
     for (int64_t i = 0; i < m; ++i) {{
-      for (int64_t t = j; t < j + n1 && start && start != c; ++t)
-        c[i * c_row + t] = start[i * start_row + t * start_column];
-      farcall_rim_KIND(1, n1, rim + i * most, c + i * c_row + j, c_row, start != 0);
+      KIND* const to = c + i * c_row + j;
+      for (int64_t t = 0; t < n1 && start && !start_column; ++t) to[t] = start[i * start_row];
+      farcall_rim_KIND(1, n1, rim + i * most, to, c_row,
+          start && start_column ? start + i * start_row + j : start ? to : 0, 0);
     }}
   }}
 }}

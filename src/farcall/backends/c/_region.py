@@ -123,7 +123,7 @@ def _epilogues(
         (follower,) = followers
         if follower in ends:
             epilogue = Epilogue.of(source, groups[follower].nodes, root, ends[follower])
-            if epilogue is not None:
+            if epilogue is not None and entry.finishes(item.nodes[0], epilogue):
                 found[follower] = number, epilogue
     return found
 

@@ -19,6 +19,7 @@ Operands = Sequence[tuple[ir.Value, tuple[Dim, ...]]]
 Expression = Callable[..., str]
 Emit = Callable[[ir.Node], Iterable[Step]]
 Finish = Callable[[ir.Node, "Epilogue"], Iterable[Step]]
+Finishes = Callable[[ir.Node, "Epilogue"], bool]
 When = Callable[[ir.Node], bool]
 
 
@@ -51,13 +52,14 @@ class Loops:
     """Any other operator: ``emit`` makes the kernels.
 
     ``allocates``: by :meth:`Kernel.allocate`, so that the dims of outputs need not be known before.
-    ``finish``: makes kernels that compute an epilogue, too.
+    ``finish``: makes kernels that compute an epilogue, too, if ``finishes`` says that they can.
     """
 
     check: Check
     emit: Emit
     allocates: bool = False
     finish: Finish | None = None
+    finishes: Finishes = lambda node, epilogue: False
 
 
 Operator = Elementwise | View | Loops
@@ -98,13 +100,16 @@ def loops(*names: str, check: Check, training: bool = False) -> Callable[[Emit],
     return register
 
 
-def finishing(name: str) -> Callable[[Finish], Finish]:
-    """Register ``finish(node, epilogue)`` for the operator ``name``, which :func:`loops` has registered."""
+def finishing(name: str, when: Finishes) -> Callable[[Finish], Finish]:
+    """Register ``finish(node, epilogue)`` for the operator ``name``, which :func:`loops` has registered.
+
+    ``when`` says whether the kernel of a node can compute an epilogue.
+    """
 
     def register(finish: Finish) -> Finish:
         entry = OPERATORS[name]
         assert isinstance(entry, Loops)  # noqa: S101 - registered by `loops`
-        OPERATORS[name] = replace(entry, finish=finish)
+        OPERATORS[name] = replace(entry, finish=finish, finishes=when)
         return finish
 
     return register

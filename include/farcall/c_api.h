@@ -620,7 +620,9 @@ struct FarcallBlob;
  */
 typedef struct FarcallLoop {
   int64_t count; /* iterations */
-  int64_t grain; /* iterations that are worth a thread's time; parts are multiples of it, except for the last one */
+  /* Iterations that are worth a thread's time: parts are multiples of it, except for the last one. Below zero: it is
+   * -grain, and a thread takes its share in one part, since each part begins with work of its own. */
+  int64_t grain;
   int64_t scratch; /* bytes of memory that each thread needs for itself */
   void* context;
   /* `scratch` is NULL in the thread that began the loop, which has its own memory; else it is aligned to 64 bytes. */

@@ -1,6 +1,7 @@
 /*
  * A loop is cut into units of `grain` iterations, and each thread that takes part gets an equal share of them. It takes
- * most of its share at once, so that the share's memory is read in order, and then smaller parts. A thread that has
+ * most of its share at once (all of it, if parts cost much to begin), so that the share's memory is read in order, and
+ * then smaller parts. A thread that has
  * finished its share takes half of what another one has left. So the result does not depend on how many threads come,
  * or when, and the caller alone can finish the loop.
  *
@@ -128,12 +129,12 @@ static Units units_of(uint64_t word) { return (Units){(uint32_t)word, (uint32_t)
 static uint64_t word_of(Units units) { return (uint64_t)units.end << 32 | units.first; }
 
 /* Most of a thread's own share: the part that is left for others to take costs one more call of the body. */
-static bool take(Share* share, Units* out) {
+static bool take(Share* share, bool at_once, Units* out) {
   uint64_t word = atomic_load(&share->units);
   for (;;) {
     const Units all = units_of(word);
     if (all.first == all.end) return false;
-    const uint32_t left = (all.end - all.first) / 4;
+    const uint32_t left = at_once ? 0 : (all.end - all.first) / 4;
     *out = (Units){all.first, all.end - left};
     if (atomic_compare_exchange_weak(&share->units, &word, word_of((Units){out->end, all.end}))) return true;
   }
@@ -183,9 +184,10 @@ static void run(Pool* pool, Units units, void* scratch) {
 }
 
 static void take_part(Pool* pool, int own, void* scratch) {
+  const bool at_once = pool->loop->grain < 0;
   Units units;
   do {
-    while (take(&pool->shares[own], &units)) run(pool, units, scratch);
+    while (take(&pool->shares[own], at_once, &units)) run(pool, units, scratch);
   } while (steal(pool, own));
 }
 
@@ -333,7 +335,8 @@ static int alone(const FarcallLoop* loop) { return loop->body(loop->context, 0, 
 int fc_parallel(const FarcallLoop* loop) {
   int threads = in_pool ? 1 : fc_thread.threads;
   if (threads == 0 && (threads = fc_pool_default()) < 0) return -1;
-  int64_t unit = loop->grain > 0 ? loop->grain : 1;
+  int64_t unit = loop->grain < 0 ? -loop->grain : loop->grain;
+  if (unit == 0) unit = 1;
   if (unit < loop->count / INT32_MAX + 1) unit = loop->count / INT32_MAX + 1;
   const int64_t units = loop->count / unit + (loop->count % unit != 0);
   if (threads > units) threads = (int)units;

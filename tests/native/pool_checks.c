@@ -2,6 +2,7 @@
 #include "runtime/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ typedef struct {
 static int count_body(void* context, int64_t begin, int64_t end, void* scratch) {
   Counted* counted = context;
   int64_t* sum = scratch ? scratch : &counted->own;
-  CHECK(begin % counted->grain == 0 && begin < end);
+  CHECK(begin % llabs(counted->grain) == 0 && begin < end);
   CHECK((scratch == NULL) == pthread_equal(pthread_self(), counted->caller));
   CHECK((uintptr_t)scratch % 64 == 0);
   atomic_fetch_add(&counted->bodies, 1);
@@ -89,7 +90,7 @@ static int count_all(Counted* counted, int64_t count, int64_t grain) {
 }
 
 static void check_loops(int threads) {
-  static const int64_t counts[] = {1, 2, 3, 7, 100, 1001, MOST}, grains[] = {1, 2, 10, 999};
+  static const int64_t counts[] = {1, 2, 3, 7, 100, 1001, MOST}, grains[] = {1, 2, 10, 999, -1, -10};
   static Counted counted = {.fails_from = INT64_MAX};
   fc_thread.threads = threads;
   for (int repeat = 0; repeat < 40; ++repeat) {
@@ -100,6 +101,24 @@ static void check_loops(int threads) {
         if (threads == 1) CHECK(atomic_load(&counted.bodies) == 1);
       }
     }
+  }
+}
+
+/* Begins with both threads, each with its own share. */
+static int meet(void* context, int64_t begin, int64_t end, void* scratch) {
+  (void)begin, (void)end, (void)scratch;
+  _Atomic int* bodies = context;
+  atomic_fetch_add(bodies, 1);
+  while (atomic_load(bodies) < 2) sched_yield();
+  return 0;
+}
+
+static void check_parts(void) {
+  fc_thread.threads = 2;
+  for (int repeat = 0; repeat < 40; ++repeat) {
+    _Atomic int in_parts = 0, at_once = 0;
+    CHECK(fc_parallel(&(FarcallLoop){10, 1, 0, &in_parts, meet}) == 0 && in_parts == 4);
+    CHECK(fc_parallel(&(FarcallLoop){10, -1, 0, &at_once, meet}) == 0 && at_once == 2);
   }
 }
 
@@ -182,6 +201,7 @@ int main(int argc, char** argv) {
   CHECK(fc_runtime.parallel == fc_parallel);
   check_setting();
   for (int threads = 1; threads <= 7; ++threads) check_loops(threads);
+  check_parts();
   check_errors();
   check_nested();
   check_callers();

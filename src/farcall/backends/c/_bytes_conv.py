@@ -32,6 +32,11 @@ _FEWEST, _MOST = 64, 512  # columns of it, unless the output has fewer
 _UNITS, _LEAST = 8, 32  # parts of the work that threads can share, and output channels of one
 
 
+def _equal(count: int, most: int) -> int:
+    """The size of parts, of ``most`` at most, that are almost equal, so that threads get equal shares."""
+    return -(-count // -(-count // most))
+
+
 def has_byte_weights(conv: Convolution, zero: ir.Value | None) -> bool:
     """Whether weights are constant, have no zero point as signed bytes, and are enough to fill tiles."""
     data, origin = constant(conv.weight), None if zero is None else constant(zero)
@@ -175,7 +180,7 @@ class ByteConvolution:
         width, rows = conv.axes[-1].out, product(axis.out for axis in conv.axes[:-1])
         wanted = max(_FEWEST, min(_MOST, _BYTES // (self.fours * STEP)))
         block = max(1, wanted // width) if isinstance(width, int) and width else 1
-        return width, rows, min(block, rows) if isinstance(rows, int) and rows else block
+        return width, rows, _equal(rows, block) if isinstance(rows, int) and rows else block
 
     @contextmanager
     def _each_block(self, width: Dim, rows: Dim, block: int) -> Iterator[None]:
@@ -185,13 +190,13 @@ class ByteConvolution:
         """
         kernel, conv = self.kernel, self.conv
         total, long = kernel.dim(rows), kernel.dim(width)
-        part = _MOST if block == 1 else width
+        part = self._part(width) if block == 1 else width
         counts = (ceildiv(rows, block), ceildiv(width, part) if part != 0 else 0)
         places = (conv.images, conv.group, *counts)
         channels = self._channels(places)
         parts = ceildiv(conv.outs, channels)
         cost = product((channels, self.fours + ELEMENT, block, part))
-        with kernel.parallel("block", product((*places, parts)), cost):
+        with kernel.parallel("block", product((*places, parts)), cost, at_once=True):
             names = ("n", "g", "row_block", "row_part", "channel_part")
             declare_indices(kernel, "block", list(zip(names, (*places, parts), strict=True)))
             kernel.line(f"const int64_t columns_block = block / {parts}, m0 = channel_part * {channels};")
@@ -207,6 +212,11 @@ class ByteConvolution:
                 f"const int64_t length = (columns + {COLUMNS - 1}) / {COLUMNS} * {COLUMNS} | {COLUMNS};"
             )
             yield
+
+    @staticmethod
+    def _part(width: Dim) -> int:
+        """The columns of parts of a row, which are whole vectors."""
+        return -(-_equal(width, _MOST) // COLUMNS) * COLUMNS if isinstance(width, int) and width else _MOST
 
     def _channels(self, places: Sequence[Dim]) -> int:
         """The output channels of an iteration: fewer than all, if there are few blocks of columns."""

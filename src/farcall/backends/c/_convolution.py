@@ -297,7 +297,8 @@ class Convolution:
         places: list[tuple[str, Dim | str]] = [
             ("n", self.images), ("g", self.group), ("row_block", blocks[0]), ("part_of_row", blocks[1])
         ]  # fmt: skip
-        channels = self.open_blocks(stack, places)
+        are_equal = isinstance(width, int) and width <= _LONG and isinstance(rows, int) and rows % fixed == 0
+        channels = self.open_blocks(stack, places, are_equal)
         kernel.line(f"const int64_t block = {block}, r0 = row_block * block, o0 = part_of_row * {_LONG};")
         kernel.line(f"const int64_t r1 = {last} - r0 < block ? {last} : r0 + block;")
         kernel.line(f"const int64_t o1 = {long} - o0 < {_LONG} ? {long} : o0 + {_LONG};")
@@ -313,11 +314,12 @@ class Convolution:
                 self.finish(f"{row} + r0 * {long} + o0", "columns")
 
     def open_blocks(
-        self, stack: ExitStack, places: Sequence[tuple[str, Dim | str]]
+        self, stack: ExitStack, places: Sequence[tuple[str, Dim | str]], are_equal: bool
     ) -> tuple[str, str] | None:
         """Open the loop over all blocks, and declare the variables that number them, given with their counts.
 
-        A thread makes the matrix of a block once for all of its channels.
+        A thread makes the matrix of a block once for all of its channels that are in one part of the loop: if
+        all blocks ``are_equal``, so that shares are, it takes its share at once.
 
         Returns:
             C of the first and the end of the output channels; None: all.
@@ -332,7 +334,7 @@ class Convolution:
             images = f"{self.batch} * {self.group}"
             each = f"{min(self.outs, _CHANNELS)}. * {self.depth} * {kernel.dim(self.out_plane)}"
             cost = f"{each} * (double)({images}) / (double)(1 + {blocks})"
-            begin, end = kernel.split(total, cost, work)
+            begin, end = kernel.split(total, cost, work, at_once=are_equal)
         stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
         kernel.line(f"const int64_t first = part % {parts};")
         kernel.line(f"next = part - first + {parts} < {end} ? part - first + {parts} : {end};")

@@ -99,7 +99,9 @@ class Kernel(FunctionWriter):
         self._can_fail = False
         self._split: Split | None = None
 
-    def split(self, count: Dim | str, cost: Dim | str, work: Dim | None = None) -> tuple[str, str]:
+    def split(
+        self, count: Dim | str, cost: Dim | str, work: Dim | None = None, at_once: bool = False
+    ) -> tuple[str, str]:
         """Let iterations 0 to ``count`` of the kernel run on several threads: C of the first and of the end.
 
         Iterations must write different elements, and none may read what another one writes. What the kernel
@@ -111,19 +113,27 @@ class Kernel(FunctionWriter):
             count: The number of iterations, a dim, or a C expression of parameters.
             cost: What one iteration costs, in the units of :mod:`farcall.backends.c._parallel`.
             work: What all iterations cost; None: the product of count and cost, if these are dims.
+            at_once: Whether a thread takes its share of iterations in one part, since what each part begins
+                with costs much.
         """
         if work is None and not isinstance(count, str) and not isinstance(cost, str):
             work = product((count, cost))
         small = isinstance(work, int) and work < 2 * UNITS
         if small or self._lates or self._split:
             return "0", self._extent(count)
-        self._split = Split(self._extent(count), self._extent(cost))
+        self._split = Split(self._extent(count), self._extent(cost), at_once)
         self.file_scope(HELPER)
         return "loop_begin", "loop_end"
 
     @contextmanager
     def parallel(
-        self, var: str, count: Dim | str, cost: Dim | str, work: Dim | None = None, step: int = 1
+        self,
+        var: str,
+        count: Dim | str,
+        cost: Dim | str,
+        work: Dim | None = None,
+        step: int = 1,
+        at_once: bool = False,
     ) -> Iterator[None]:
         """A loop of ``var`` from 0 up to ``count``, which several threads may share: see :meth:`split`.
 
@@ -131,10 +141,10 @@ class Kernel(FunctionWriter):
         """
         end = self._extent(count)
         if step == 1:
-            first, last = self.split(count, cost, work)
+            first, last = self.split(count, cost, work, at_once)
         else:
             steps = f"({end} + {step - 1}) / {step}" if isinstance(count, str) else ceildiv(count, step)
-            begin, stop = self.split(steps, cost, work)
+            begin, stop = self.split(steps, cost, work, at_once)
             first, last = f"{begin} * {step}", f"{var}_end"
             self.line(f"const int64_t {last} = {stop} * {step} < {end} ? {stop} * {step} : {end};")
         with self.loop(var, last, start=first, step=step):

@@ -16,7 +16,7 @@ ELEMENT = 8  # the cost of an element that is read, used and written
 FUNCTION = 32  # the cost of an element of exp, tanh and their like
 UNITS = 1 << 18  # what is worth a thread's time: some 10 microseconds
 
-HELPER = f"""static int farcall_parallel(int64_t count, double cost, int64_t scratch,
+HELPER = f"""static int farcall_parallel(int64_t count, double cost, int at_once, int64_t scratch,
     int (*body)(void* context, int64_t begin, int64_t end, void* scratch), void* context) {{
   const struct FarcallRuntime* runtime = __farcall_runtime;
   if (count <= 0) return 0;
@@ -25,16 +25,20 @@ HELPER = f"""static int farcall_parallel(int64_t count, double cost, int64_t scr
       runtime->struct_size < offsetof(struct FarcallRuntime, parallel) + sizeof runtime->parallel ||
       !runtime->parallel)
     return body(context, 0, count, 0);
-  return runtime->parallel(&(struct FarcallLoop){{count, grain, scratch, context, body}});
+  return runtime->parallel(&(struct FarcallLoop){{count, at_once ? -grain : grain, scratch, context, body}});
 }}"""
 
 
 @dataclass(frozen=True)
 class Split:
-    """The loop of a kernel: its number of iterations and the cost of one, in C of the kernel's parameters."""
+    """The loop of a kernel: its number of iterations and the cost of one, in C of the kernel's parameters.
+
+    ``at_once``: a thread takes its share in one part.
+    """
 
     count: str
     cost: str
+    at_once: bool = False
 
     def text(self, parameters: Sequence[str], scratch: Mapping[str, str], can_fail: bool) -> str:
         """The functions that split it; ``@`` stands for the kernel's name.
@@ -60,7 +64,8 @@ class Split:
             f"  {f'return {call}' if can_fail else f'{call} return 0;'}\n}}\n"
             f"static __attribute__((noinline)) int @({', '.join(parameters)}) {{\n{_lines(places)}"
             f"  struct @_operands operands = {{{values}}};\n"
-            f"  return farcall_parallel({self.count}, (double)({self.cost}), {total}, @_part, &operands);\n}}"
+            f"  return farcall_parallel({self.count}, (double)({self.cost}), {int(self.at_once)}, {total}, "
+            "@_part, &operands);\n}"
         )
 
 

@@ -187,8 +187,9 @@ class Winograd:
             ("g", conv.group),
             ("block", kernel.dim(ceildiv(self.total, self.rows))),
         ]
+        are_equal = isinstance(self.total, int) and self.total % self.rows == 0
         with ExitStack() as stack:
-            channels = conv.open_blocks(stack, places) or ("0", str(conv.outs))
+            channels = conv.open_blocks(stack, places, are_equal) or ("0", str(conv.outs))
             self._declare_block(kernel, f"block * {self.rows}")
             with kernel.loop("c", str(conv.ins)):
                 self._transform_channel(kernel, conv.x, window, made)

@@ -102,17 +102,25 @@ static inline int32_t farcall_quantize(float x, int32_t zero, int32_t low, int32
   rounded = rounded < most ? rounded : most;
   return (int32_t)rounded;
 }
+/* The same without a zero point. Floats around 1.5 * 2^23 are integers: its sum with a small number is
+   rounded, and has the integer in its low bits. */
+static inline int32_t farcall_nearest(float x, int32_t low, int32_t high) {
+  const float least = farcall_bound(low), most = farcall_bound(high);
+  x = x > least ? x : least;
+  x = x < most ? x : most;
+  return (int32_t)farcall_bits_of_float(x + 12582912.0f) - 0x4b400000;
+}
 static inline int32_t farcall_qlinear_add(int32_t a, float a_scale, int32_t a_zero, int32_t b, float b_scale,
     int32_t b_zero, float scale, int32_t zero, int32_t low, int32_t high) {
   const float x = a_scale / scale, y = b_scale / scale;
   const float fixed = (float)zero - fmaf(x, (float)a_zero, y * (float)b_zero);
-  return farcall_quantize(fmaf((float)a, x, fmaf((float)b, y, fixed)), 0, low, high);
+  return farcall_nearest(fmaf((float)a, x, fmaf((float)b, y, fixed)), low, high);
 }
 static inline int32_t farcall_qlinear_mul(int32_t a, float a_scale, int32_t a_zero, int32_t b, float b_scale,
     int32_t b_zero, float scale, int32_t zero, int32_t low, int32_t high) {
   const double product = (a - a_zero) * (b - b_zero);
   const float scaled = (float)(product * (a_scale * b_scale / scale));
-  return farcall_quantize(scaled + (float)zero, 0, low, high);
+  return farcall_nearest(scaled + (float)zero, low, high);
 }"""
 
 _BITS = "\n".join(
@@ -164,8 +172,8 @@ HELPERS = "\n".join(
         _TO_UINT64,
         _INTEGERS,
         _KNOWN,
-        _QUANTIZE,
         _BITS,
+        _QUANTIZE,
         _narrow_text.FUNCTIONS,
         _floored("float", "f"),
         _floored("double", "d"),

@@ -25,7 +25,8 @@ COMPILE_FLAGS = ("-ffp-contract=fast",)
 PANEL_BYTES = 64
 GROUP = 6  # rows of A
 _SHORT = 4  # likewise: of the last tile, a part of a group; with AVX-512, perhaps 8 rows of two groups
-_DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
+_DEPTH = 512  # rows of B in a block of K with vectors of 64 bytes: 64 KB of two panels, which L2 caches give
+_LESS_DEPTH = 256  # the same with others: 16 KB of two panels, which fit L1 caches, and the stacks of boards
 _AHEAD = 16  # rows of B that are asked for before they are used, while a panel is copied
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 _BANDS = 4  # in a block, where B is copied once for all of its rows
@@ -77,7 +78,8 @@ def vector_source(kind: str, itemsize: int) -> str:
 def with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
-        "DEPTH": _DEPTH, "BANDS": _BANDS, "BAND": BAND, "FEW": FEW, "PAGE": PAGE, "NARROW": _NARROW,
+        "LESS_DEPTH": _LESS_DEPTH, "MOST_DEPTH": _DEPTH, "BANDS": _BANDS, "BAND": BAND, "FEW": FEW,
+        "PAGE": PAGE, "NARROW": _NARROW,
         "COLUMNS": _PART_COLUMNS, "ROWS": _PART_ROWS, "MANY_PARTS": _MANY_PARTS,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -108,7 +110,8 @@ typedef KIND farcall_short_at_KIND __attribute__((vector_size(16), aligned(1), m
 typedef KIND farcall_rows_KIND __attribute__((vector_size(8 * sizeof(KIND))));
 typedef KIND farcall_rows_at_KIND __attribute__((vector_size(8 * sizeof(KIND)), aligned(1), may_alias));
 enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2 * farcall_lanes_KIND,
-  farcall_high_KIND = FARCALL_VECTOR == 64 ? 2 * GROUP : GROUP };
+  farcall_high_KIND = FARCALL_VECTOR == 64 ? 2 * GROUP : GROUP,
+  farcall_depth_KIND = FARCALL_VECTOR == 64 ? MOST_DEPTH : LESS_DEPTH };
 """
 
 
@@ -320,7 +323,7 @@ static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_
 static __attribute__((noinline)) void farcall_last_columns_KIND(int64_t rows, int64_t columns, int64_t k,
     const KIND* a, int64_t a_group, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add,
     const KIND* start, int64_t start_row, int64_t start_column) {
-  KIND few[DEPTH * NARROW], made[16 * NARROW];
+  KIND few[farcall_depth_KIND * NARROW], made[16 * NARROW];
   const int64_t width = columns == 1 ? 1 : NARROW;
   for (int64_t i = 0; i < k; ++i, b += b_row) {
     few[i * width] = b[0];
@@ -350,7 +353,7 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   int64_t first_row = first == start ? start_row : 0;
   const KIND* old = start && start_column ? start : 0;
   int64_t old_row = start_row;
-  KIND panels[DEPTH * farcall_wide_KIND];
+  KIND panels[farcall_depth_KIND * farcall_wide_KIND];
   const int turned = b_row == 1 && b_panel != PANEL;
   const int64_t b_column = turned ? b_panel / PANEL : 1;
   /* A panel that is copied serves more rows; one of a transposed B costs more than to read A again. */
@@ -358,8 +361,8 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= NARROW ? rest : 0;
   n -= narrow;
   for (int64_t k0 = 0; k0 < k || k0 == 0;
-       k0 += DEPTH, old = c, old_row = c_row, first = &none, first_row = 0) {
-    const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
+       k0 += farcall_depth_KIND, old = c, old_row = c_row, first = &none, first_row = 0) {
+    const int64_t k1 = k - k0 < farcall_depth_KIND ? k - k0 : farcall_depth_KIND;
     for (int64_t i0 = 0; i0 < m; i0 += band) {
       const int64_t rows = m - i0 < band ? m - i0 : band;
       const KIND* const from = a + k0 * a_column + i0 / GROUP * a_group;
@@ -432,8 +435,9 @@ static void farcall_groups_KIND(int64_t rows, int64_t k, const KIND* a, int64_t 
 static __attribute__((noinline)) void farcall_strided_KIND(int64_t m, int64_t n, int64_t k, int64_t most,
     const KIND* a, int64_t a_row, int64_t a_column, const KIND* b, int64_t b_row, int64_t b_panel,
     KIND* c, int64_t c_row, const KIND* start, int64_t start_row, int64_t start_column, KIND* room) {
-  KIND own[4 * GROUP * DEPTH + SLACK], *const groups = room ? room : own;
-  const int64_t depth = room ? DEPTH : 4 * GROUP * DEPTH / most; /* B is copied once for `most` rows */
+  KIND own[4 * GROUP * LESS_DEPTH + SLACK], *const groups = room ? room : own;
+  /* B is copied once for `most` rows. */
+  const int64_t depth = room ? farcall_depth_KIND : 4 * GROUP * LESS_DEPTH / most;
   for (int64_t i0 = 0; i0 < m; i0 += most, a += most * a_row, c += most * c_row) {
     const int64_t rows = m - i0 < most ? m - i0 : most;
     for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += depth) {

@@ -184,6 +184,15 @@ def test_what_is_left_alone(text: str) -> None:
     matches(compile_model(model), model)
 
 
+def test_a_result_that_is_read_as_a_row() -> None:
+    """The Add broadcasts a view of the product, which so is an operand like any other."""
+    model = with_weights(
+        "g (float[1, 30] x, float[1, 70] r) => (float[1, 70] y) <float[30, 70] w, int64[1] s = {70}>"
+        " { c = MatMul (x, w) v = Reshape (c, s) y = Add (v, r) }"
+    )
+    matches(compile_model(model), model)
+
+
 def test_one_of_two_convolutions_has_the_sum() -> None:
     """The other one runs before it, and is its operand. A Conv that reads the sum has an end of its own."""
     model = graph(

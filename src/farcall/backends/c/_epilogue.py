@@ -36,9 +36,10 @@ class Epilogue:
         shape = dims(source)
         if output.dtype != source.dtype or dims(output) != shape or is_packed(source):
             return None
-        read = loaded(nodes, root)
-        if any(is_packed(value) or not (view == shape or _is_row(view, shape)) for value, view in read):
-            return None
+        for value, view in loaded(nodes, root):
+            is_row = value is not source and _is_row(view, shape)
+            if is_packed(value) or not (view == shape or is_row):
+                return None
         return Epilogue(source, output, nodes, root)
 
     @property
@@ -58,16 +59,16 @@ class Epilogue:
         if len(readers) != 1 or readers[0].op_type != "Add":
             return None
         (add,) = readers
-        rows = [value for value, view in loaded([add], self.root) if view != dims(self.source)]
+        shape = dims(self.source)
+        rows = [(value, view) for value, view in loaded([add], self.root) if view != shape]
         rest = [node for node in self.nodes if node is not add]
-        if (
-            len(rows) != 1
-            or dims(rows[0])[-1:] != dims(self.source)[-1:]
-            or (rest and add.outputs[0] is self.output)
-        ):
+        if len(rows) != 1 or (rest and add.outputs[0] is self.output):
+            return None
+        ((row, view),) = rows
+        if view[-1:] != shape[-1:]:
             return None
         left = Epilogue(add.outputs[0], self.output, rest, self.root) if rest else None
-        return rows[0], left
+        return row, left
 
     def _operands(self, node: ir.Node) -> list[ir.Value]:
         return [self.root.get(value, value) for value in node.inputs if value is not None]

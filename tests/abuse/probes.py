@@ -12,7 +12,7 @@ from ..rpc.peers import Peer, packet
 from .drivers import LEASE, Driver, lives, reserved, within
 
 CLAIM = 1 << 30  # bytes that a lie claims; the packet never comes
-MOST_GROWTH = CLAIM // 2  # a spare worker that is still starting takes memory, too
+MOST_GROWTH = CLAIM * 15 // 16  # a spare worker that is still starting reserves memory for its threads, too
 
 Probe = Callable[[Driver], bool]
 

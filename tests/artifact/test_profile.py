@@ -116,7 +116,7 @@ def test_the_command_shows_the_table_and_writes_the_picture(artifact: Path, tmp_
     assert [row["name"] for row in report["regions"]] == ["cpu_0", "npu_0", "cpu_1"]
 
 
-SEQUENCE = [("MatMul", "x w", "a"), ("Relu", "a", "b"), ("Neg", "b", "c"), ("Softmax", "c", "r")]
+SEQUENCE = [("MatMul", "x w", "a"), ("Tanh", "a", "b"), ("Neg", "b", "c"), ("Softmax", "c", "r")]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check_steps(profile: Profile) -> None:
     """4 rows of 3 and 5 elements: 2 x 4 x 3 x 5 operations of the product, one for each element of a loop."""
     assert [(step.operator, step.operations) for step in profile.steps] == [
-        ("MatMul", 120), ("Relu+Neg", 40), ("Softmax", 0)
+        ("MatMul", 120), ("Tanh+Neg", 40), ("Softmax", 0)
     ]  # fmt: skip
     assert [step.traffic for step in profile.steps[1:]] == [2 * 80, 2 * 80]
     assert all(step.seconds > 0 and step.region == "c_0" for step in profile.steps)
@@ -150,10 +150,10 @@ def test_a_profiled_build_tells_the_time_of_each_operator(counting: Path) -> Non
     assert regions.splitlines()[1].split() == [
         "region", "backend", "nodes", "time", "share", "GFLOP/s", "GB/s", "roof"
     ]  # fmt: skip
-    assert "roof of one core: " in steps and "Relu+Neg" in steps
+    assert "roof of one core: " in steps and "Tanh+Neg" in steps
     assert profile._repr_html_().count("<table") == 2
     events = {event["name"]: event for event in json.loads(profile.trace())["traceEvents"]}
-    assert list(events) == ["c_0", "MatMul", "Relu+Neg", "Softmax"]
+    assert list(events) == ["c_0", "MatMul", "Tanh+Neg", "Softmax"]
     ends = [event["ts"] + event["dur"] for event in events.values()]
     assert ends[-1] <= ends[0] * 1.001  # microseconds: steps stand inside of their region
 
@@ -194,6 +194,6 @@ def test_the_command_tells_the_operators(counting: Path, tmp_path: Path) -> None
     np.save(tmp_path / "x.npy", X)
     words = [str(counting), "--input", f"x={tmp_path}/x.npy", "--profile", "--json"]
     report = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).output)
-    assert [step["nodes"] for step in report["steps"]] == [["MatMul_0"], ["Relu_1", "Neg_2"], ["Softmax_3"]]
+    assert [step["nodes"] for step in report["steps"]] == [["MatMul_0"], ["Tanh_1", "Neg_2"], ["Softmax_3"]]
     schema = json.loads((ROOT / "docs" / "schemas" / "run.1.json").read_text())
     jsonschema.validate(report, schema)

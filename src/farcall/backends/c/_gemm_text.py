@@ -25,7 +25,7 @@ COMPILE_FLAGS = ("-ffp-contract=fast",)
 PANEL_BYTES = 64
 GROUP = 6  # rows of A
 _SHORT = 4  # likewise: of the last tile, a part of a group; with AVX-512, perhaps 8 rows of two groups
-_DEPTH = 512  # rows of B in a block of K with vectors of 64 bytes: 64 KB of two panels, which L2 caches give
+_DEPTH = 512  # rows of B in a block of K with vectors of 64 bytes: 64 KB of two panels, for the L2 cache
 _LESS_DEPTH = 256  # the same with others: 16 KB of two panels, which fit L1 caches, and the stacks of boards
 _AHEAD = 16  # rows of B that are asked for before they are used, while a panel is copied
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache

@@ -199,35 +199,38 @@ def _gemm_steps(node: ir.Node, epilogue: Epilogue | None) -> Iterator[Step]:
     if alpha != 1.0:
         p0 = _scaled(kernel, p0, a, alpha)
     left = plain_left(p0, "1", sizes[0]) if int_attr(node, "transA", 0) else plain_left(p0, sizes[2])
-    if _scales(node):  # the kernel writes what all parts read
-        q = kernel.write(out)
-        call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), _bias(kernel, node, q, sizes))
-        yield kernel.step()
+    start = _bias(kernel, node)
+    if not _scales(node):
+        yield _finished(kernel, node, (m, n, k), left, right, start, epilogue)
         return
-    start = _bias(kernel, node, "", sizes)
-    assert start is not None  # noqa: S101 - C is not scaled
-    yield _finished(kernel, node, (m, n, k), left, right, start, epilogue)
+    q = kernel.write(out)  # in one part: the kernel has written what all parts would read
+    scaled = _scaled_bias(kernel, node, q, start, sizes)
+    call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), scaled)
+    yield kernel.step()
 
 
 def _has_bias(node: ir.Node) -> bool:
     return has_input(node, 2) and float_attr(node, "beta", 1.0) != 0.0
 
 
-def _bias(kernel: Kernel, node: ir.Node, q: str, sizes: Sequence[str]) -> Start | None:
-    """What the product is added to: C as it broadcasts, or the output, which holds ``beta * C``."""
-    out = node.outputs[0]
+def _bias(kernel: Kernel, node: ir.Node) -> Start:
+    """C as it broadcasts."""
     if not _has_bias(node):
         return ZERO
-    value, beta = operand(node, 2), float_attr(node, "beta", 1.0)
+    value = operand(node, 2)
     shape = _pad(dims(value), 2)
-    pointer = kernel.read(value)
     row = "0" if shape[0] == 1 else kernel.dim(shape[1])
-    column = "0" if shape[1] == 1 else "1"
-    if beta == 1.0:
-        return Start(pointer, row, column)
+    return Start(kernel.read(value), row, "0" if shape[1] == 1 else "1")
+
+
+def _scaled_bias(kernel: Kernel, node: ir.Node, q: str, c: Start, sizes: Sequence[str]) -> Start | None:
+    """What the product is added to: C, or, if that is None, the output, which then holds ``beta * C``."""
+    beta = float_attr(node, "beta", 1.0)
+    if c == ZERO or beta == 1.0:
+        return c
     with kernel.loop("i", sizes[0]), kernel.loop("j", sizes[1]):
-        factor = c_literal(beta, out.dtype)
-        kernel.line(f"{q}[i * {sizes[1]} + j] = {factor} * {pointer}[i * {row} + j * {column}];")
+        factor = c_literal(beta, node.outputs[0].dtype)
+        kernel.line(f"{q}[i * {sizes[1]} + j] = {factor} * {c.pointer}[i * {c.row} + j * {c.column}];")
     return None
 
 

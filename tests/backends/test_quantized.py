@@ -52,10 +52,13 @@ AVX2 = ["-mavx2"] if "avx2" in host_cpu_flags() else []
 
 @pytest.mark.parametrize("flags", [["-O2"], ["-O3", *AVX2], ["-O3", *NATIVE]])
 def test_products_of_the_largest_bytes(flags: list[str]) -> None:
-    """No pair of products saturates: in vectors of 16, 32 and 64 bytes, rows and columns that fill none."""
+    """No pair of products saturates: in vectors of 16, 32 and 64 bytes, rows and columns that fill none.
+
+    The last sizes need several parts of the copies of rows, of columns, and along K.
+    """
     cases = []
     for dtype, other in ((U8, I8), (I8, U8), (U8, U8), (I8, I8)):
-        for m, k, n in ((1, 3, 5), (6, 514, 37), (9, 64, 16)):
+        for m, k, n in ((1, 3, 5), (6, 514, 37), (9, 64, 16), (35, 300, 133), (133, 300, 35)):
             low = np.iinfo(other).min if other == I8 else 255
             a = np.full((m, k), 255 if dtype == U8 else -128, dtype)
             b = np.full((k, n), low, other)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import constant
+from farcall.backends.c._pairs_text import pairs_source
 from farcall.backends.c._parallel import ELEMENT
 from farcall.graph.dims import Dim, dims, minimum, product
 
@@ -57,6 +58,7 @@ def multiply_bytes(
     fours = -(-k // STEP)
     rows = kernel.dim(product(dims(a)[:-1]))
     kernel.file_scope(COMMON)
+    kernel.file_scope(pairs_source())
     kernel.file_scope(bytes_source())
     block: Dim = minimum(product(dims(a)[:-1]), _ROWS)
     flip = TOGGLE if a.dtype == _D.INT8 else 0

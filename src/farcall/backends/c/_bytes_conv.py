@@ -23,6 +23,7 @@ from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._gemm import declare_indices
 from farcall.backends.c._node import constant
+from farcall.backends.c._pairs_text import pairs_source
 from farcall.backends.c._parallel import ELEMENT
 from farcall.graph.dims import Dim, ceildiv, product
 
@@ -70,6 +71,7 @@ class ByteConvolution:
         self.is_padded = self.by_words or any(axis.begin != 0 or axis.end != 0 for axis in conv.axes)
         self.sizes = [axis.size + axis.begin + axis.end for axis in conv.axes]
         self.kernel.file_scope(COMMON)
+        self.kernel.file_scope(pairs_source())
         self.kernel.file_scope(conv_source())
 
     def write(self, y: str, scale: str = "0", first: str = "0") -> None:

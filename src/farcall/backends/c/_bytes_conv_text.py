@@ -29,18 +29,25 @@ typedef struct {
   float low, high;
   int32_t zero;
 } farcall_bytes_scale;
-/* 32 bytes from sums and what they start with. The bounds are in memory: of known ones, compilers make slow
-   conditions. Rounds by adding and subtracting 1.5 * 2^23, in whose neighbourhood floats are integers, since
-   old x86 has no instruction for it. */
-static __attribute__((noinline)) void farcall_bytes_quantize(const uint32_t* restrict sums, uint32_t start,
-    float factor, const farcall_bytes_scale* restrict scale, uint8_t* restrict to) {
-  const float low = scale->low, high = scale->high;
+/* Some columns of a row, from sums and what they start with. The bounds are in memory: of known ones,
+   compilers make slow conditions. Rounds by adding and subtracting 1.5 * 2^23, in whose neighbourhood floats
+   are integers, since old x86 has no instruction for it. */
+static __attribute__((noinline)) void farcall_bytes_finish(int64_t columns, const uint32_t* restrict sums,
+    uint32_t start, const farcall_bytes_scale* restrict scale, int64_t channel, char* restrict to) {
+  if (!scale) {
+    for (int64_t j = 0; j < columns; ++j) {
+      const uint32_t sum = sums[j] + start;
+      memcpy(to + 4 * j, &sum, sizeof sum);
+    }
+    return;
+  }
+  const float factor = scale->factors[channel], low = scale->low, high = scale->high;
   const int32_t zero = scale->zero;
-  for (int i = 0; i < 32; ++i) {
-    float x = (float)(int32_t)(sums[i] + start) * factor;
+  for (int64_t j = 0; j < columns; ++j) {
+    float x = (float)(int32_t)(sums[j] + start) * factor;
     x = x > low ? x : low;
     x = x < high ? x : high;
-    to[i] = (uint8_t)((int32_t)(x + 12582912.0f - 12582912.0f) + zero);
+    ((uint8_t*)to)[j] = (uint8_t)((int32_t)(x + 12582912.0f - 12582912.0f) + zero);
   }
 }
 """
@@ -220,25 +227,28 @@ static __attribute__((noinline)) void farcall_bytes_conv(int64_t m, int64_t n, i
     return;
   }
 #endif
+#if FARCALL_PAIRS
+  uint32_t sums[farcall_pairs_rows * farcall_pairs_columns];
+  for (int64_t j = 0; j < n; j += farcall_pairs_columns)
+    for (int64_t i = 0; i < m; i += farcall_pairs_rows) {
+      const int64_t rows = m - i < farcall_pairs_rows ? m - i : farcall_pairs_rows;
+      const int64_t columns = n - j < farcall_pairs_columns ? n - j : farcall_pairs_columns;
+      farcall_pairs(rows, columns, k, a + i * 4 * k, 32 * k, 4, 32, 1, b + 4 * j, 64, b_step, sums);
+      for (int64_t r = 0; r < rows; ++r)
+        farcall_bytes_finish(columns, sums + r * farcall_pairs_columns, row[i + r], scale,
+            first + (i + r) * (scale ? scale->step : 0), c + (i + r) * c_row + j * (scale ? 1 : 4));
+    }
+#else
   for (int64_t j = 0; j < n; j += 32) {
     const int64_t columns = n - j < 32 ? n - j : 32;
     const uint8_t *p = b + 4 * j, *q = columns > 16 ? p + 64 : p;
     for (int64_t i = 0; i < m; i += 4) {
       farcall_lanes made[8];
       farcall_plain4_su(k, a + i / 8 * 32 * k + i % 8 * 4, 4, 32, p, q, b_step, made);
-      for (int64_t r = 0; r < 4 && i + r < m; ++r) {
-        uint32_t* const sums = (uint32_t*)(made + 2 * r);
-        char* const to = c + (i + r) * c_row + j * (scale ? 1 : 4);
-        if (!scale) {
-          for (int l = 0; l < 32; ++l) sums[l] += row[i + r];
-          memcpy(to, sums, 4 * (size_t)columns);
-          continue;
-        }
-        const float factor = scale->factors[first + (i + r) * scale->step];
-        uint8_t bytes[32], *const direct = columns < 32 ? bytes : (uint8_t*)to;
-        farcall_bytes_quantize(sums, row[i + r], factor, scale, direct);
-        if (columns < 32) memcpy(to, bytes, (size_t)columns);
-      }
+      for (int64_t r = 0; r < 4 && i + r < m; ++r)
+        farcall_bytes_finish(columns, (const uint32_t*)(made + 2 * r), row[i + r], scale,
+            first + (i + r) * (scale ? scale->step : 0), c + (i + r) * c_row + j * (scale ? 1 : 4));
     }
   }
+#endif
 }"""

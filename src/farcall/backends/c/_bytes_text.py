@@ -2,7 +2,7 @@
 
 One operand holds unsigned bytes, the other signed ones. Four neighbouring bytes along K are multiplied and
 added together: this is one instruction of x86 (VNNI), which is asked for at run time, since no level of the
-psABI has it. Other x86 multiply pairs of 16-bit lanes, the even and the odd bytes of four, which is exact.
+psABI has it. Other x86 multiply pairs of 16-bit lanes: see ``_pairs_text``.
 Arm's SDOT takes two signed operands: 128 is subtracted from the unsigned one, and 128 times the sum of the
 other one's bytes added to the product. All other processors multiply 32-bit lanes.
 
@@ -28,13 +28,12 @@ def bytes_source() -> str:
 def plain_tiles(signed_left: bool) -> str:
     """C source of ``farcall_plain4_su`` or ``farcall_plain4_us``, for CPUs without VNNI.
 
-    The latter is for variable rows, and so has a sibling for one row.
+    The latter is for variable rows, and so has a sibling for one row; where there are pairs, only that.
     """
     heights = (_LOW,) if signed_left else (_LOW, 1)
-    pairs, dots, plain = (
-        "".join(make(rows, signed_left) for rows in heights) for make in (_pair_tile, _dot_tile, _plain_tile)
-    )
-    text = f"#if FARCALL_PAIRS\n{pairs}#elif FARCALL_DOT\n{dots}#else\n{plain}#endif\n"
+    dots, plain = ("".join(make(rows, signed_left) for rows in heights) for make in (_dot_tile, _plain_tile))
+    row = "" if signed_left else _pair_row()
+    text = f"#if FARCALL_PAIRS\n{row}#elif FARCALL_DOT\n{dots}#else\n{plain}#endif\n"
     return text.replace("KIND", "su" if signed_left else "us")
 
 
@@ -58,6 +57,7 @@ static int farcall_has_vnni(void) {
 }
 #else
 #define FARCALL_VNNI 0
+#define farcall_has_vnni() 0
 #endif
 #if defined(__ARM_FEATURE_DOTPROD) && defined(__AARCH64EL__)
 #define FARCALL_DOT 1
@@ -161,39 +161,32 @@ def _vnni_tile(rows: int, vectors: int = 2) -> str:
 """
 
 
-def _pair_tile(rows: int, signed_left: bool) -> str:
-    """Rows of A times two vectors of columns of B, by pairs of 16-bit lanes, two registers at a time."""
-    left, right = "SU" if signed_left else "US"
-    zero = ", ".join(f"r{r}_{v} = {{0}}" for r in range(rows) for v in (0, 1))
+def _pair_row() -> str:
+    """A row of A times two vectors of columns of B, by pairs of 16-bit lanes, two registers at a time."""
     loads = "\n".join(
-        f"      const farcall_words b{v} = *(const farcall_words_at*)(b + {v} * FARCALL_PAIRS);\n"
-        f"      const farcall_words e{v} = FARCALL_EVEN_{right}(b{v}), o{v} = FARCALL_ODD_{right}(b{v});"
+        f"      const farcall_words b{v} = *(const farcall_words_at*)(b + {v} * FARCALL_PAIRS);"
         for v in (0, 1)
     )
     steps = "\n".join(
-        f"      {{ memcpy(&word, at + {r} * a_row, 4); const farcall_words x = (farcall_words){{0}} + word;\n"
-        f"        const farcall_words e = FARCALL_EVEN_{left}(x), o = FARCALL_ODD_{left}(x);\n"
-        "        farcall_words z;\n        "
-        + " ".join(
-            f"FARCALL_MULTIPLY_PAIRS(z, {name}, {name}{v}); r{r}_{v} += z;" for v in (0, 1) for name in "eo"
-        )
-        + " }"
-        for r in range(rows)
-    )
-    stores = " ".join(
-        f"memcpy((char*)(made + {2 * r} + v) + part + {v} * FARCALL_PAIRS, &r{r}_{v}, FARCALL_PAIRS);"
-        for r in range(rows)
+        f"      FARCALL_MULTIPLY_PAIRS(z, FARCALL_{half}_U(x), FARCALL_{half}_S(b{v})); r{v} += z;"
+        for half in ("EVEN", "ODD")
         for v in (0, 1)
     )
-    return f"""static __attribute__((noinline)) void farcall_plain{rows}_KIND(int64_t k, const uint8_t* a,
+    stores = " ".join(
+        f"memcpy((char*)(made + v) + part + {v} * FARCALL_PAIRS, &r{v}, FARCALL_PAIRS);" for v in (0, 1)
+    )
+    return f"""static __attribute__((noinline)) void farcall_plain1_KIND(int64_t k, const uint8_t* a,
     int64_t a_row, int64_t a_step, const uint8_t* first, const uint8_t* second, int64_t b_step,
     farcall_lanes* made) {{
+  (void)a_row;
   for (int v = 0; v < 2; ++v)
   for (int64_t part = 0; part < 64; part += 2 * FARCALL_PAIRS) {{
     const uint8_t *at = a, *b = (v ? second : first) + part;
     uint32_t word;
-    farcall_words {zero};
+    farcall_words r0 = {{0}}, r1 = {{0}}, z;
     for (int64_t i = 0; i < k; ++i, at += a_step, b += b_step) {{
+      memcpy(&word, at, 4);
+      const farcall_words x = (farcall_words){{0}} + word;
 {loads}
 {steps}
     }}
@@ -298,15 +291,58 @@ static int farcall_tile_us(int64_t rows, int64_t k, const uint8_t* a, int64_t a_
     return farcall_vnni1x2_us(k, a, a_row, first, second, b_step, made), 1;
   }
 #endif
+#if !FARCALL_PAIRS
   if (rows >= LOW) return farcall_plainLOW_us(k, a, a_row, 4, first, second, b_step, made), LOW;
+#endif
   return farcall_plain1_us(k, a, a_row, 4, first, second, b_step, made), 1;
 }
+/* What sums are corrected by: columns[j] times the scale, and the row's sum times zeros[j]. A pointer may be
+   0; both arrays can be read up to a multiple of 16. */
+typedef struct {
+  uint32_t scale;
+  const uint32_t *columns, *zeros;
+} farcall_bytes_moves;
+/* Writes some columns of a row, from column `at` on. The sums can be read up to a multiple of 16, too. */
+static inline void farcall_bytes_correct(int64_t count, const void* sums, const farcall_bytes_moves* moves,
+    uint32_t row_sum, int64_t at, uint32_t* to) {
+  for (int64_t j = 0; j < count; j += 16) {
+    farcall_lanes x = *(const farcall_lanes_at*)((const char*)sums + 4 * j);
+    if (moves->columns) x -= moves->scale * *(const farcall_lanes_at*)(moves->columns + at + j);
+    if (moves->zeros) x -= row_sum * *(const farcall_lanes_at*)(moves->zeros + at + j);
+    if (count - j >= 16) *(farcall_lanes_at*)(to + j) = x;
+    else memcpy(to + j, &x, (size_t)(count - j) * sizeof *to);
+  }
+}
+#if FARCALL_PAIRS
+static void farcall_bytes_by_pairs(int64_t m, int64_t n, int64_t k, const uint8_t* a, int64_t a_row,
+    const uint8_t* b, int64_t b_step, int64_t b_panel, uint32_t* c, int64_t c_row,
+    const farcall_bytes_moves* moves, const uint32_t* sums) {
+  uint32_t made[farcall_pairs_rows * farcall_pairs_columns];
+  for (int64_t j = 0; j < n; j += farcall_pairs_columns)
+    for (int64_t i = 0; i < m; i += farcall_pairs_rows) {
+      const int64_t rows = m - i < farcall_pairs_rows ? m - i : farcall_pairs_rows;
+      const int64_t columns = n - j < farcall_pairs_columns ? n - j : farcall_pairs_columns;
+      farcall_pairs(rows, columns, k, a + i * a_row, 8 * a_row, a_row, 4, 0, b + j / 16 * b_panel, b_panel,
+          b_step, made);
+      for (int64_t r = 0; r < rows; ++r)
+        farcall_bytes_correct(columns, made + r * farcall_pairs_columns, moves, sums ? sums[i + r] : 0, j,
+            c + (i + r) * c_row + j);
+    }
+}
+#endif
 /* C = A B - scale * columns[j] - sums[i] * zeros[j], without those whose pointer is 0. K counts
    fours of bytes. `columns` and `zeros` can be read up to a multiple of 16. */
 static __attribute__((noinline)) void farcall_bytes_us(int64_t m, int64_t n, int64_t k, const void* left,
     int64_t a_row, const void* right, int64_t b_step, int64_t b_panel, uint32_t* c, int64_t c_row,
     uint32_t scale, const uint32_t* columns, const uint32_t* sums, const uint32_t* zeros) {
   const uint8_t *a = (const uint8_t*)left, *b = (const uint8_t*)right;
+  const farcall_bytes_moves moves = {scale, columns, zeros};
+#if FARCALL_PAIRS
+  if (m >= LOW && !(FARCALL_VNNI && farcall_has_vnni())) {
+    farcall_bytes_by_pairs(m, n, k, a, a_row, b, b_step, b_panel, c, c_row, &moves, sums);
+    return;
+  }
+#endif
   for (int64_t j = 0; j < n; j += 32) {
     const uint8_t* first = b + j / 16 * b_panel;
     const uint8_t* second = n - j > 16 ? first + b_panel : first;
@@ -315,15 +351,8 @@ static __attribute__((noinline)) void farcall_bytes_us(int64_t m, int64_t n, int
     for (int64_t i = 0; i < m; i += rows) {
       rows = farcall_tile_us(m - i, k, a + i * a_row, a_row, first, second, b_step, made);
       for (int r = 0; r < rows; ++r)
-        for (int64_t v = 0; v < 2 && j + 16 * v < n; ++v) {
-          const int64_t at = j + 16 * v, rest = n - at;
-          farcall_lanes x = made[2 * r + v];
-          if (columns) x -= scale * *(const farcall_lanes_at*)(columns + at);
-          if (zeros) x -= sums[i + r] * *(const farcall_lanes_at*)(zeros + at);
-          uint32_t* to = c + (i + r) * c_row + at;
-          if (rest >= 16) *(farcall_lanes_at*)to = x;
-          else memcpy(to, &x, (size_t)rest * sizeof *to);
-        }
+        farcall_bytes_correct(n - j < 32 ? n - j : 32, made + 2 * r, &moves, sums ? sums[i + r] : 0, j,
+            c + (i + r) * c_row + j);
     }
   }
 }"""

@@ -1,0 +1,148 @@
+"""C source of matrix products of bytes for x86 without VNNI: by pairs of 16-bit lanes, which is exact.
+
+One instruction multiplies the two 16-bit lanes of each word of two vectors, and adds the two products. Parts
+of both operands are first copied, and their bytes made such lanes: of a word of four bytes along K, the even
+ones and the odd ones. A copy of A serves all columns of a part, one of B all of its rows.
+"""
+
+from __future__ import annotations
+
+_ROWS, _COLUMNS = 32, 128  # of a part
+_DEPTH = 64  # words along K that are copied at once: 16 KB of A, 8 KB of B
+GROUP = 8  # rows of A that lie together
+_TALL = GROUP // 2  # rows of a tile of two vectors of columns; a tile of one has a group
+
+
+def pairs_source() -> str:
+    """C source of ``farcall_pairs``, after ``_bytes_text.COMMON``."""
+    text = f"#if FARCALL_PAIRS\n{_WIDEN}{_tile(_TALL, 2)}{_tile(GROUP, 1)}{_PART}#endif\n"
+    for name, value in {"ROWS": _ROWS, "COLUMNS": _COLUMNS, "DEPTH": _DEPTH, "TALL": _TALL}.items():
+        text = text.replace(f"@{name}", str(value))
+    return text
+
+
+_WIDEN = """\
+enum { farcall_pairs_rows = @ROWS, farcall_pairs_columns = @COLUMNS };
+typedef uint32_t farcall_eight_words __attribute__((vector_size(32)));
+typedef uint32_t farcall_eight_words_at __attribute__((vector_size(32), aligned(1), may_alias));
+typedef int16_t farcall_lanes16 __attribute__((vector_size(32)));
+typedef uint16_t farcall_unsigned_lanes16 __attribute__((vector_size(32)));
+/* The bytes of eight words become 16-bit lanes: eight words of the even ones, eight of the odd ones. */
+static inline void farcall_widen(farcall_eight_words x, int is_signed, farcall_eight_words_at* even,
+    farcall_eight_words_at* odd) {
+  if (is_signed) {
+    *even = (farcall_eight_words)((farcall_lanes16)((farcall_unsigned_lanes16)x << 8) >> 8);
+    *odd = (farcall_eight_words)((farcall_lanes16)x >> 8);
+  } else {
+    *even = (farcall_eight_words)((farcall_unsigned_lanes16)x & 255);
+    *odd = (farcall_eight_words)((farcall_unsigned_lanes16)x >> 8);
+  }
+}
+"""
+
+
+_AVX2 = (
+    "vmovdqu {at}, {to}",
+    "vpbroadcastd {at}, {to}",
+    "vpmaddwd {y}, {x}, {z}; vpaddd {z}, {sum}, {sum}",
+)
+_SSE2 = (
+    "movdqu {at}, {to}",
+    "movd {at}, {to}; pshufd $0, {to}, {to}",
+    "movdqa {x}, {z}; pmaddwd {y}, {z}; paddd {z}, {sum}",
+)
+
+
+def _tile(rows: int, vectors: int) -> str:
+    """Rows of a group of A times vectors of columns of a panel of B, written or added to C.
+
+    A step along K is one piece of assembly: compilers that see its parts keep more numbers than there are
+    registers.
+    """
+    places = [(r, v) for r in range(rows) for v in range(vectors)]
+
+    def step(instructions: tuple[str, str, str], size: int) -> str:
+        load, spread, add = instructions
+        lines = []
+        for half in (0, 1):
+            lines += [load.format(at=f"{(2 * half + v) * size}(%[b])", to=f"%[b{v}]") for v in range(vectors)]
+            for r in range(rows):
+                lines.append(spread.format(at=f"{4 * (8 * half + r)}(%[a])", to="%[x]"))
+                lines += [
+                    add.format(x="%[x]", y=f"%[b{v}]", z="%[z]", sum=f"%[r{r}_{v}]") for v in range(vectors)
+                ]
+        return "\n".join(f'        "{line}\\n"' for line in lines)
+
+    sums = ", ".join(f"r{r}_{v} = {{0}}" for r, v in places)
+    inner = [*(f"b{v}" for v in range(vectors)), "x", "z"]
+    results = ", ".join(f'[r{r}_{v}] "+x"(r{r}_{v})' for r, v in places)
+    others = ", ".join(f'[{name}] "=&x"({name})' for name in inner)
+    stores = "\n".join(
+        f"  {{ farcall_words_at* to = (farcall_words_at*)(c + {r} * @COLUMNS) + {v}; "
+        f"if (add) *to += r{r}_{v}; else *to = r{r}_{v}; }}"
+        for r, v in places
+    )
+    return f"""/* {rows} rows times {vectors} vectors of columns. */
+static __attribute__((noinline)) void farcall_pairs{rows}x{vectors}(int64_t k, const char* a, const char* b,
+    uint32_t* c, int add) {{
+  farcall_words {sums}, {", ".join(inner)};
+  for (int64_t i = 0; i < k; ++i, a += 64, b += 4 * FARCALL_PAIRS)
+    __asm__ volatile(
+#if FARCALL_PAIRS == 32
+{step(_AVX2, 32)}
+#else
+{step(_SSE2, 16)}
+#endif
+        : {results}, {others}
+        : [a] "r"(a), [b] "r"(b)
+        : "memory");
+{stores}
+}}
+"""
+
+
+_PART = """\
+/* The sums of a part, of at most @ROWS rows and @COLUMNS columns, whose rows are @COLUMNS apart. K counts
+   words of four bytes. Word i of row r of A is at r / 8 * a_group + r % 8 * a_row + i * a_step; of column j
+   of B at j / 16 * b_panel + j % 16 * 4 + i * b_step: whole vectors of 16 columns can be read. */
+static inline void farcall_pairs(int64_t rows, int64_t columns, int64_t k, const uint8_t* a, int64_t a_group,
+    int64_t a_row, int64_t a_step, int a_signed, const uint8_t* b, int64_t b_panel, int64_t b_step,
+    uint32_t* sums) {
+  enum { wide = FARCALL_PAIRS / 2 };  /* columns of a panel of two vectors */
+  char left[@ROWS / 8 * @DEPTH * 64], right[@DEPTH * 4 * FARCALL_PAIRS];
+  for (int64_t k0 = 0, depth; k0 < k; k0 += depth, a += depth * a_step, b += depth * b_step) {
+    depth = k - k0 < @DEPTH ? k - k0 : @DEPTH;
+    for (int64_t i = 0; i < rows; i += 8) {
+      const uint8_t* p = a + i / 8 * a_group;
+      char* to = left + i / 8 * @DEPTH * 64;
+      for (int64_t t = 0; t < depth; ++t, p += a_step, to += 64) {
+        farcall_eight_words x;
+        if (a_row == 4) memcpy(&x, p, sizeof x);
+        else
+          for (int64_t r = 0; r < 8; ++r) memcpy((char*)&x + 4 * r, p + (i + r < rows ? r : 0) * a_row, 4);
+        farcall_widen(x, a_signed, (farcall_eight_words_at*)to, (farcall_eight_words_at*)(to + 32));
+      }
+    }
+    for (int64_t j = 0; j < columns; j += wide) {
+      const uint8_t* q = b + j / 16 * b_panel + j % 16 * 4;
+      for (int64_t t = 0; t < depth; ++t, q += b_step)
+        for (int64_t part = 0; part < 2 * FARCALL_PAIRS; part += 32) {
+          char* const to = right + t * 4 * FARCALL_PAIRS + part;
+          farcall_widen(*(const farcall_eight_words_at*)(q + part), !a_signed, (farcall_eight_words_at*)to,
+              (farcall_eight_words_at*)(to + 2 * FARCALL_PAIRS));
+        }
+      const int is_narrow = columns - j <= wide / 2;
+      for (int64_t i = 0; i < rows; i += 8) {
+        const char* const p = left + i / 8 * @DEPTH * 64;
+        uint32_t* const c = sums + i * @COLUMNS + j;
+        if (is_narrow) {
+          farcall_pairs8x1(depth, p, right, c, k0 > 0);
+          continue;
+        }
+        farcall_pairs@TALLx2(depth, p, right, c, k0 > 0);
+        if (rows - i > @TALL) farcall_pairs@TALLx2(depth, p + 4 * @TALL, right, c + @TALL * @COLUMNS, k0 > 0);
+      }
+    }
+  }
+}
+"""

@@ -3,7 +3,8 @@
 ``C = A B``, or ``C = S + A B``, where S is C, or has a value for each row or column of C. A tile of C stays
 in registers during a block of K: with AVX-512, 12 rows by two vectors of 64 bytes, else 6 rows by two of 32
 bytes, which leaves room for two vectors of B and one of A in 32 or 16 registers. Vector types are an
-extension of gcc and clang, which lower them to what the target has.
+extension of gcc and clang, which lower them to what the target has; for x86 with FMA, the loop of the second
+tile is assembly.
 
 *Panels* of B are 64 bytes wide, *groups* of A are 6 rows high: both operands may be given packed in such an
 order, so that a tile reads them from beginning to end. The first tile copies a panel that is not packed to
@@ -13,6 +14,7 @@ in planes of 7x7 and 14x14, are computed by vectors of the rows of packed groups
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from farcall.backends._kernels import HIDDEN, Kernels
@@ -36,6 +38,7 @@ FEW = 3  # with so few rows of A, B is read in order, since that is what takes t
 _PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 _PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _MANY_PARTS = 8  # of fewer, parts are halves of those, so that threads get equal shares
+_UNROLLED = 4  # steps of K in the assembly of a tile
 _NARROW = 4  # columns at the end that rows of A are the vectors for
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
 
@@ -54,7 +57,8 @@ def gemm_kernels(kind: str, itemsize: int) -> Kernels:
         for heights in ((_SHORT, GROUP), (2 * _SHORT, 2 * GROUP))
     )
     text = (
-        f"{VECTORS}{small}#if defined(__AVX512F__)\n{large}#endif\n{RIM}{_tiles()}"
+        f"{VECTORS}{small}{_assembly_tile(kind, itemsize)}"
+        f"#if defined(__AVX512F__)\n{large}#endif\n{RIM}{_tiles()}"
         f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER.replace('@TURN', turn_source(itemsize))}"
     )
     text = INCLUDES + with_numbers(text, kind, itemsize)
@@ -158,15 +162,7 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
         f"    {{ const KIND x = {place}; " + " ".join(f"r{row}_{v} += x * x{v};" for v in columns) + " }"
         for row, place in enumerate(places)
     )
-    plain, added = (
-        "\n".join(
-            f"    *(farcall_u_KIND*)(c + {row} * c_row + {v} * farcall_lanes_KIND) = "
-            f"{old.format(row, v)}r{row}_{v};"
-            for row in range(rows)
-            for v in columns
-        )
-        for old in ("", "*(const farcall_u_KIND*)(old + {} * old_row + {} * farcall_lanes_KIND) + ")
-    )
+    plain, added = (_stores(rows, vectors, old, lambda row, v: f"r{row}_{v}") for old in ("", _OLD))
     copy = "".join(
         f"\n    *(farcall_u_KIND*)(copy + {v} * farcall_lanes_KIND) = x{v}; "
         f"__builtin_prefetch(b{v} + {_AHEAD} * b_row);"
@@ -195,6 +191,100 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
   }}
 }}
 """
+
+
+def _assembly_tile(kind: str, itemsize: int) -> str:
+    """A tile of six rows by two vectors of 32 bytes of floats for x86 with FMA, called as that in C is.
+
+    Compilers need a quarter more instructions. This counts where another thread has the same core: each can
+    then begin three a cycle, and a step along K has twelve products.
+    """
+    if kind not in ("float", "double"):
+        return ""
+    end = {4: "s", 8: "d"}[itemsize]
+    copies = range(_UNROLLED)
+    plain_rows = ["(%[a])", "(%[a],%[r])", "(%[a],%[r],2)", "(%[a3])", "(%[a3],%[r])", "(%[a3],%[r],2)"]
+
+    def step(u: int, rows: list[str]) -> list[str]:
+        b = "(%[b],%[s])" if u % 2 else "(%[b])"
+        lines = [f"vmovups {b}, %%ymm12", f"vmovups 32{b}, %%ymm13"]
+        for row, place in enumerate(rows):
+            spread = f"%%ymm{14 + row % 2}"
+            lines.append(f"vbroadcasts{end} {place}, {spread}")
+            lines += [f"vfmadd231p{end} %%ymm{12 + v}, {spread}, %%ymm{2 * row + v}" for v in (0, 1)]
+        return [*lines, *(["lea (%[b],%[s],2), %[b]"] if u % 2 else [])]
+
+    def loop(rows: list[list[str]], moves: list[str]) -> str:
+        number = len(copies)
+        several = [line for u in copies for line in step(u, rows[u])]
+        several += [move.format(number) for move in moves]
+        one = [*step(0, rows[0]), "add %[s], %[b]", *(move.format(1) for move in moves)]
+        lines = [
+            *(f"vmovups {32 * i}(%[sums]), %%ymm{i}" for i in range(2 * GROUP)),
+            f"sub ${number}, %[k]", "jl 2f",
+            ".p2align 5", "1:", *several, f"sub ${number}, %[k]", "jge 1b",
+            f"2: add ${number}, %[k]", "jz 4f",
+            "3:", *one, "dec %[k]", "jnz 3b",
+            "4:", *(f"vmovups %%ymm{i}, {32 * i}(%[sums])" for i in range(2 * GROUP)),
+        ]  # fmt: skip
+        return "\n".join(f'        "{line}\\n"' for line in lines)
+
+    packed = loop(
+        [[f"{(u * GROUP + row) * itemsize}(%[a])" for row in range(GROUP)] for u in copies],
+        [f"lea {GROUP * itemsize}*{{}}(%[a]), %[a]"],
+    )
+    plain = loop(
+        [[f"{u * itemsize}{row}" for row in plain_rows] for u in copies],
+        [f"lea {itemsize}*{{}}(%[a]), %[a]", f"lea {itemsize}*{{}}(%[a3]), %[a3]"],
+    )
+    starts = "\n".join(
+        f"  sums[{2 * row}] = sums[{2 * row + 1}] = start[{row} * start_row] - (farcall_v_KIND){{0}};"
+        for row in range(GROUP)
+    )
+    written, added = (_stores(GROUP, 2, old, lambda row, v: f"sums[{2 * row + v}]") for old in ("", _OLD))
+    clobbers = ", ".join(f'"xmm{i}"' for i in range(16))
+    return f"""#if defined(__x86_64__) && defined(__FMA__) && FARCALL_VECTOR == 32
+#define FARCALL_ASSEMBLY_TILE_KIND 1
+static inline __attribute__((always_inline)) void farcall_assembly_tile_KIND(int64_t k, const KIND* a,
+    int64_t a_row, int packed, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* old,
+    int64_t old_row, const KIND* start, int64_t start_row) {{
+  farcall_v_KIND sums[2 * GROUP];
+  const KIND* a3 = a + 3 * a_row;
+  const int64_t r = a_row * (int64_t)sizeof(KIND), s = b_row * (int64_t)sizeof(KIND);
+{starts}
+  if (packed)
+    __asm__ volatile(
+{packed}
+        : [a] "+r"(a), [b] "+r"(b), [k] "+r"(k)
+        : [s] "r"(s), [sums] "r"(sums)
+        : "memory", "cc", {clobbers});
+  else
+    __asm__ volatile(
+{plain}
+        : [a] "+r"(a), [a3] "+r"(a3), [b] "+r"(b), [k] "+r"(k)
+        : [r] "r"(r), [s] "r"(s), [sums] "r"(sums)
+        : "memory", "cc", {clobbers});
+  if (old) {{
+{added}
+  }} else {{
+{written}
+  }}
+}}
+#endif
+"""
+
+
+_OLD = "*(const farcall_u_KIND*)(old + {} * old_row + {} * farcall_lanes_KIND) + "
+
+
+def _stores(rows: int, vectors: int, old: str, made: Callable[[int, int], str]) -> str:
+    """What a tile writes to C: its sums, added to ``old``, if that is not empty."""
+    return "\n".join(
+        f"    *(farcall_u_KIND*)(c + {row} * c_row + {v} * farcall_lanes_KIND) = "
+        f"{old.format(row, v)}{made(row, v)};"
+        for row in range(rows)
+        for v in range(vectors)
+    )
 
 
 def _narrow(columns: int, steps: int) -> str:
@@ -251,14 +341,24 @@ def _tiles() -> str:
       else farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     )
+    wide = f"""#ifdef FARCALL_ASSEMBLY_TILE_KIND
+      if (high == GROUP)
+        farcall_assembly_tile_KIND(k, from, a_row, packed, b0, b_row, to, to_row, whole ? old : 0, old_row,
+            kept ? first : start, kept ? 1 : start_row);
+      else
+#endif
+{wide}"""
     wide_copy, copy = (f"{arguments.format(group)}, copy" for group in ("a_group", "0"))
     return f"""\
 /* Tiles that are not C's alone go to a rim. Packed rows end with the lowest tile that holds them;
- * other ones end with the last six rows, of which the first ones have been written before. */
+ * other ones end with the last six rows, of which the first ones have been written before. Each tile asks for
+ * its share of the panel that is used after this one, if any: `next`. */
 static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row,
-    const KIND* old, int64_t old_row, const KIND* start, int64_t start_row, int packed, KIND* copy) {{
+    const KIND* old, int64_t old_row, const KIND* start, int64_t start_row, int packed, KIND* copy,
+    const KIND* next) {{
+  const int64_t share = next ? (k * farcall_high_KIND + rows - 1) / rows : 0;
   KIND rim[farcall_high_KIND * farcall_wide_KIND], first[farcall_high_KIND];
   const int full = columns == farcall_wide_KIND || columns == farcall_lanes_KIND;
   for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row) {{
@@ -266,6 +366,7 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
     if (packed && rows <= {_SHORT}) high = {_SHORT};
     else if (packed && high > GROUP && rows <= {2 * _SHORT}) high = {2 * _SHORT};
     const int64_t back = packed || rows >= GROUP ? 0 : GROUP - rows;
+    for (int64_t t = 0; t < share; ++t, next += PANEL) __builtin_prefetch(next);
     const KIND* const from = a - back * a_row;
     const int whole = full && rows >= high;
     a += high / GROUP * a_group;
@@ -356,6 +457,7 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   KIND panels[farcall_depth_KIND * farcall_wide_KIND];
   const int turned = b_row == 1 && b_panel != PANEL;
   const int64_t b_column = turned ? b_panel / PANEL : 1;
+  const int in_panels = b_panel != PANEL && !turned && farcall_wide_KIND == PANEL; /* one for each tile */
   /* A panel that is copied serves more rows; one of a transposed B costs more than to read A again. */
   const int64_t band = turned ? m : b_panel != PANEL ? BAND : BANDS * BAND;
   const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= NARROW ? rest : 0;
@@ -388,7 +490,8 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
         KIND* const to = c + i0 * c_row + j;
         farcall_tiles_KIND(rows, n1, k1, from, a_row, a_column, a_group, b0, b1, row, to, c_row,
             old ? old + i0 * old_row + j : 0, old_row,
-            first + i0 * first_row, first_row, packed, copy);
+            first + i0 * first_row, first_row, packed, copy,
+            in_panels && n - j > farcall_wide_KIND ? b0 + b_panel : 0);
       }
     }
     /* Behind the tiles, which ask for the rows of A ahead of their use. In their loop, LLVM for Hexagon would

@@ -39,6 +39,7 @@ _PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and ti
 _PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _MANY_PARTS = 8  # of fewer, parts are halves of those, so that threads get equal shares
 _UNROLLED = 4  # steps of K in the assembly of a tile
+_ASSEMBLY_LEAST = 96  # so many pay for the sums' way through memory
 _NARROW = 4  # columns at the end that rows of A are the vectors for
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
 
@@ -342,7 +343,7 @@ def _tiles() -> str:
         for vectors in (1, 2)
     )
     wide = f"""#ifdef FARCALL_ASSEMBLY_TILE_KIND
-      if (high == GROUP)
+      if (high == GROUP && k >= {_ASSEMBLY_LEAST})
         farcall_assembly_tile_KIND(k, from, a_row, packed, b0, b_row, to, to_row, whole ? old : 0, old_row,
             kept ? first : start, kept ? 1 : start_row);
       else

@@ -34,6 +34,7 @@ fi
 [ $# -gt 0 ] || set -- tests/ffi tests/channels/test_contract.py tests/channels/test_shared.py \
     tests/channels/test_mailbox.py \
     tests/abi/test_f*.py tests/abi/test_d[ei]*.py tests/abi/test_lists.py tests/abi/test_memory.py \
+    --ignore tests/ffi/test_blocks.py \
     --deselect tests/ffi/test_leaks.py::test_arguments_and_results \
     --deselect tests/ffi/test_leaks.py::test_tracebacks_are_released \
     --deselect tests/ffi/test_complaints.py::TestOneAbi::test_344_no_library_is_linked_that_is_not_needed

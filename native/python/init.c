@@ -39,6 +39,7 @@ static void start_runtime(void) {
   const FcBuiltin* const tables[] = {fc_registry_builtins, fc_container_builtins, fc_map_builtins,
                                      fc_module_builtins,   fc_whole_builtins,     fc_graph_builtins};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) fc_builtins_add(tables[i]);
+  fc_blocks_keep();
   fc_dl_start();
   fc_pool_start();
 }

@@ -231,7 +231,18 @@ typedef struct FcTensorObj {
   void (*release)(struct FcTensorObj* self); /* frees the memory at dl.data; may be NULL */
   void* context;                             /* for release */
   uint64_t flags;                            /* DLPACK_FLAG_BITMASK_* */
+  size_t room;                               /* bytes of the allocation, if `fc_tensor_memory` gave it; or 0 */
 } FcTensorObj;
+
+/* Where tensors with their data come from. `room` is what give() needs. */
+typedef struct FcTensorMemory {
+  void* (*take)(size_t size, size_t* room);
+  void (*give)(void* memory, size_t room);
+} FcTensorMemory;
+/* NULL: malloc() and free(). Set when the program starts. */
+extern const FcTensorMemory* fc_tensor_memory;
+/* From now on, memory of large tensors is kept for the next ones, 64 MiB at most. */
+void fc_blocks_keep(void);
 
 /*
  * A tensor around memory that the caller supplies. strides: in elements, NULL for row-major. `release` runs once,

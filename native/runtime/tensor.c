@@ -63,10 +63,17 @@ int64_t fc_nbytes(const DLTensor* dl) {
 
 /* ---- the object ---- */
 
+const FcTensorMemory* fc_tensor_memory;
+
 static void tensor_delete(void* handle, int flags) {
   FcTensorObj* tensor = handle;
   if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) && tensor->release) tensor->release(tensor);
-  if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(handle);
+  if (!(flags & kTVMFFIObjectDeleterFlagBitMaskWeak)) return;
+  if (tensor->room) {
+    fc_tensor_memory->give(handle, tensor->room);
+  } else {
+    free(handle);
+  }
 }
 
 bool fc_tensor_is_ours(const TVMFFIObject* object) { return object->deleter == tensor_delete; }
@@ -89,6 +96,7 @@ static FcTensorObj* tensor_init(FcTensorObj* tensor, const DLTensor* like, const
   tensor->release = NULL;
   tensor->context = NULL;
   tensor->flags = 0;
+  tensor->room = 0;
   return tensor;
 }
 
@@ -109,15 +117,21 @@ static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
   if (nbytes < 0) return NULL;
   size_t meta = sizeof(FcTensorObj) + (size_t)prototype->ndim * 2 * sizeof(int64_t);
   FcTensorObj* tensor = NULL;
+  size_t room = 0;
   if ((uint64_t)nbytes <= SIZE_MAX - meta - DATA_ALIGNMENT) {
     size_t size = meta + DATA_ALIGNMENT + (size_t)nbytes;
-    tensor = zeroed ? calloc(1, size) : malloc(size); /* calloc does not clear new pages, which are zero already */
+    if (zeroed) {
+      tensor = calloc(1, size); /* does not clear new pages, which are zero already */
+    } else {
+      tensor = fc_tensor_memory ? fc_tensor_memory->take(size, &room) : malloc(size);
+    }
   }
   if (!tensor) {
     fc_error_format("MemoryError", "no memory for a tensor of %lld bytes; ask for a smaller one", (long long)nbytes);
     return NULL;
   }
   tensor_init(tensor, prototype, NULL);
+  tensor->room = room;
   uintptr_t data = (uintptr_t)tensor + meta;
   tensor->dl.data = (void*)((data + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1));
   tensor->dl.byte_offset = 0;

@@ -256,13 +256,13 @@ static inline __attribute__((always_inline)) void farcall_assembly_tile_KIND(int
   if (packed)
     __asm__ volatile(
 {packed}
-        : [a] "+r"(a), [b] "+r"(b), [k] "+r"(k)
+        : [a] "+&r"(a), [b] "+&r"(b), [k] "+&r"(k)
         : [s] "r"(s), [sums] "r"(sums)
         : "memory", "cc", {clobbers});
   else
     __asm__ volatile(
 {plain}
-        : [a] "+r"(a), [a3] "+r"(a3), [b] "+r"(b), [k] "+r"(k)
+        : [a] "+&r"(a), [a3] "+&r"(a3), [b] "+&r"(b), [k] "+&r"(k)
         : [r] "r"(r), [s] "r"(s), [sums] "r"(sums)
         : "memory", "cc", {clobbers});
   if (old) {{
@@ -359,7 +359,8 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row,
     const KIND* old, int64_t old_row, const KIND* start, int64_t start_row, int packed, KIND* copy,
     const KIND* next) {{
-  const int64_t share = next ? (k * farcall_high_KIND + rows - 1) / rows : 0;
+  const int64_t tiles = (rows + farcall_high_KIND - 1) / farcall_high_KIND;
+  const int64_t share = next ? (k + tiles - 1) / tiles : 0;
   KIND rim[farcall_high_KIND * farcall_wide_KIND], first[farcall_high_KIND];
   const int full = columns == farcall_wide_KIND || columns == farcall_lanes_KIND;
   for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row) {{

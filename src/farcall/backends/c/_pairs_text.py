@@ -117,7 +117,7 @@ static inline void farcall_pairs(int64_t rows, int64_t columns, int64_t k, const
       char* to = left + i / 8 * @DEPTH * 64;
       for (int64_t t = 0; t < depth; ++t, p += a_step, to += 64) {
         farcall_eight_words x;
-        if (a_row == 4) memcpy(&x, p, sizeof x);
+        if (a_row == 4 && rows - i >= 8) memcpy(&x, p, sizeof x);
         else
           for (int64_t r = 0; r < 8; ++r) memcpy((char*)&x + 4 * r, p + (i + r < rows ? r : 0) * a_row, 4);
         farcall_widen(x, a_signed, (farcall_eight_words_at*)to, (farcall_eight_words_at*)(to + 32));

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import mmap
 
 import numpy as np
 import pytest
@@ -67,6 +69,26 @@ def test_products_of_the_largest_bytes(flags: list[str]) -> None:
             image, weights = a.T.reshape(1, k, m, 1), b.T.reshape(n, k, 1, 1)
             cases.append(Case("ConvInteger", [image, weights], {}, [1]))
     check([case for case in cases if case.op == "MatMulInteger" or case.operands[1].dtype == I8], flags=flags)
+
+
+def at_the_end_of_memory(data: np.ndarray) -> np.ndarray:
+    """A copy, behind which is a page that cannot be read."""
+    size = -(-data.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = mmap.mmap(-1, size + mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + size), mmap.PAGESIZE, 0) == 0
+    copy = np.frombuffer(pages, data.dtype, data.size, size - data.nbytes).reshape(data.shape)
+    copy[:] = data
+    return copy
+
+
+@pytest.mark.parametrize("flags", [["-O2"], ["-O3", *NATIVE]])
+def test_products_read_no_byte_behind_the_last_row(flags: list[str]) -> None:
+    for m, k in ((5, 4), (33, 4), (9, 8), (3, 4), (13, 64)):
+        a, b = narrow(m, k), narrow(k, 20, dtype=I8, seed=1)
+        case = Case("MatMulInteger", [a, b], {}, [1])
+        (compiled,) = compile_regions([whole_region(case.model(), name="c_run")], flags=flags)
+        np.testing.assert_array_equal(compiled(at_the_end_of_memory(a))[0], a.astype("i4") @ b.astype("i4"))
 
 
 def test_matmul_integer_with_a_zero_point_for_each_row_and_column() -> None:

@@ -14,7 +14,7 @@ in planes of 7x7 and 14x14, are computed by vectors of the rows of packed groups
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from farcall.backends._kernels import HIDDEN, Kernels
@@ -39,7 +39,7 @@ _PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and ti
 _PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _MANY_PARTS = 8  # of fewer, parts are halves of those, so that threads get equal shares
 _UNROLLED = 4  # steps of K in the assembly of a tile
-_ASSEMBLY_LEAST = 96  # so many pay for the sums' way through memory
+_PLAIN_LEAST = 96  # of rows of A that are not packed: so many pay for the sums' way through memory
 _NARROW = 4  # columns at the end that rows of A are the vectors for
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
 
@@ -58,7 +58,7 @@ def gemm_kernels(kind: str, itemsize: int) -> Kernels:
         for heights in ((_SHORT, GROUP), (2 * _SHORT, 2 * GROUP))
     )
     text = (
-        f"{VECTORS}{small}{_assembly_tile(kind, itemsize)}"
+        f"{VECTORS}{small}{_assembly_tiles(kind, itemsize)}"
         f"#if defined(__AVX512F__)\n{large}#endif\n{RIM}{_tiles()}"
         f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER.replace('@TURN', turn_source(itemsize))}"
     )
@@ -194,85 +194,131 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
 """
 
 
-def _assembly_tile(kind: str, itemsize: int) -> str:
-    """A tile of six rows by two vectors of 32 bytes of floats for x86 with FMA, called as that in C is.
+def _assembly_tiles(kind: str, itemsize: int) -> str:
+    """Tiles of six rows by two vectors of 32 bytes of floats for x86 with FMA, called as that in C is.
 
     Compilers need a quarter more instructions. This counts where another thread has the same core: each can
     then begin three a cycle, and a step along K has twelve products.
     """
     if kind not in ("float", "double"):
         return ""
-    end = {4: "s", 8: "d"}[itemsize]
-    copies = range(_UNROLLED)
-    plain_rows = ["(%[a])", "(%[a],%[r])", "(%[a],%[r],2)", "(%[a3])", "(%[a3],%[r])", "(%[a3],%[r],2)"]
-
-    def step(u: int, rows: list[str]) -> list[str]:
-        b = "(%[b],%[s])" if u % 2 else "(%[b])"
-        lines = [f"vmovups {b}, %%ymm12", f"vmovups 32{b}, %%ymm13"]
-        for row, place in enumerate(rows):
-            spread = f"%%ymm{14 + row % 2}"
-            lines.append(f"vbroadcasts{end} {place}, {spread}")
-            lines += [f"vfmadd231p{end} %%ymm{12 + v}, {spread}, %%ymm{2 * row + v}" for v in (0, 1)]
-        return [*lines, *(["lea (%[b],%[s],2), %[b]"] if u % 2 else [])]
-
-    def loop(rows: list[list[str]], moves: list[str]) -> str:
-        number = len(copies)
-        several = [line for u in copies for line in step(u, rows[u])]
-        several += [move.format(number) for move in moves]
-        one = [*step(0, rows[0]), "add %[s], %[b]", *(move.format(1) for move in moves)]
-        lines = [
-            *(f"vmovups {32 * i}(%[sums]), %%ymm{i}" for i in range(2 * GROUP)),
-            f"sub ${number}, %[k]", "jl 2f",
-            ".p2align 5", "1:", *several, f"sub ${number}, %[k]", "jge 1b",
-            f"2: add ${number}, %[k]", "jz 4f",
-            "3:", *one, "dec %[k]", "jnz 3b",
-            "4:", *(f"vmovups %%ymm{i}, {32 * i}(%[sums])" for i in range(2 * GROUP)),
-        ]  # fmt: skip
-        return "\n".join(f'        "{line}\\n"' for line in lines)
-
-    packed = loop(
-        [[f"{(u * GROUP + row) * itemsize}(%[a])" for row in range(GROUP)] for u in copies],
-        [f"lea {GROUP * itemsize}*{{}}(%[a]), %[a]"],
-    )
-    plain = loop(
-        [[f"{u * itemsize}{row}" for row in plain_rows] for u in copies],
-        [f"lea {itemsize}*{{}}(%[a]), %[a]", f"lea {itemsize}*{{}}(%[a3]), %[a3]"],
-    )
-    starts = "\n".join(
-        f"  sums[{2 * row}] = sums[{2 * row + 1}] = start[{row} * start_row] - (farcall_v_KIND){{0}};"
-        for row in range(GROUP)
-    )
-    written, added = (_stores(GROUP, 2, old, lambda row, v: f"sums[{2 * row + v}]") for old in ("", _OLD))
-    clobbers = ", ".join(f'"xmm{i}"' for i in range(16))
-    return f"""#if defined(__x86_64__) && defined(__FMA__) && FARCALL_VECTOR == 32
-#define FARCALL_ASSEMBLY_TILE_KIND 1
-static inline __attribute__((always_inline)) void farcall_assembly_tile_KIND(int64_t k, const KIND* a,
-    int64_t a_row, int packed, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* old,
-    int64_t old_row, const KIND* start, int64_t start_row) {{
-  farcall_v_KIND sums[2 * GROUP];
-  const KIND* a3 = a + 3 * a_row;
-  const int64_t r = a_row * (int64_t)sizeof(KIND), s = b_row * (int64_t)sizeof(KIND);
-{starts}
-  if (packed)
-    __asm__ volatile(
-{packed}
-        : [a] "+&r"(a), [b] "+&r"(b), [k] "+&r"(k)
-        : [s] "r"(s), [sums] "r"(sums)
-        : "memory", "cc", {clobbers});
-  else
-    __asm__ volatile(
-{plain}
-        : [a] "+&r"(a), [a3] "+&r"(a3), [b] "+&r"(b), [k] "+&r"(k)
-        : [r] "r"(r), [s] "r"(s), [sums] "r"(sums)
-        : "memory", "cc", {clobbers});
-  if (old) {{
-{added}
+    places = [(row, v) for row in range(GROUP) for v in (0, 1)]
+    start = "start[{} * start_row] - (farcall_v_KIND){{0}}"
+    sums = "\n".join(f"  farcall_v_KIND r{row}_{v} = {start.format(row)};" for row, v in places)
+    results = ", ".join(f'[r{row}_{v}] "+x"(r{row}_{v})' for row, v in places)
+    starts = "\n".join(f"  sums[{2 * row + v}] = {start.format(row)};" for row, v in places)
+    others, all_registers = (", ".join(f'"xmm{i}"' for i in range(first, 16)) for first in (12, 0))
+    packed_end, plain_end = (
+        f"""  if (old) {{
+{_stores(GROUP, 2, _OLD, made)}
   }} else {{
-{written}
+{_stores(GROUP, 2, "", made)}
   }}
 }}
-#endif
 """
+        for made in (lambda row, v: f"r{row}_{v}", lambda row, v: f"sums[{2 * row + v}]")
+    )
+    return f"""#if defined(__x86_64__) && defined(__FMA__) && FARCALL_VECTOR == 32
+#define FARCALL_ASSEMBLY_TILES_KIND 1
+static inline __attribute__((always_inline)) void farcall_packed_tile_KIND(int64_t k, const KIND* a,
+    const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* old, int64_t old_row,
+    const KIND* start, int64_t start_row) {{
+  const KIND* const last = a + (k - {_UNROLLED}) * GROUP;
+  const int64_t s = b_row * (int64_t)sizeof(KIND);
+{sums}
+  __asm__ volatile(
+{_packed_loop(itemsize)}
+      : {results}, [a] "+&r"(a), [b] "+&r"(b)
+      : [last] "r"(last), [s] "r"(s)
+      : "memory", "cc", {others});
+{packed_end}/* More operands than assembly may have: the sums are in memory before and after it. */
+static inline __attribute__((always_inline)) void farcall_plain_tile_KIND(int64_t k, const KIND* a,
+    int64_t a_row, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, const KIND* old, int64_t old_row,
+    const KIND* start, int64_t start_row) {{
+  farcall_v_KIND sums[2 * GROUP];
+  const KIND *const last = a + k - {_UNROLLED}, *a3 = a + 3 * a_row;
+  const int64_t r = a_row * (int64_t)sizeof(KIND), s = b_row * (int64_t)sizeof(KIND);
+{starts}
+  __asm__ volatile(
+{_plain_loop(itemsize)}
+      : [a] "+&r"(a), [a3] "+&r"(a3), [b] "+&r"(b)
+      : [last] "r"(last), [r] "r"(r), [s] "r"(s), [sums] "r"(sums)
+      : "memory", "cc", {all_registers});
+{plain_end}#endif
+"""
+
+
+def _packed_loop(itemsize: int) -> str:
+    """The assembly of a tile of a packed group of A."""
+
+    def rows(u: int) -> list[str]:
+        return [f"{(u * GROUP + row) * itemsize}(%[a])" for row in range(GROUP)]
+
+    return _assembly(_loop(itemsize, rows, ("a",), GROUP * itemsize, lambda row, v: f"%[r{row}_{v}]"))
+
+
+def _plain_loop(itemsize: int) -> str:
+    """The assembly of a tile of contiguous rows of A."""
+    places = ["(%[a])", "(%[a],%[r])", "(%[a],%[r],2)", "(%[a3])", "(%[a3],%[r])", "(%[a3],%[r],2)"]
+
+    def rows(u: int) -> list[str]:
+        return [f"{u * itemsize}{place}" for place in places]
+
+    numbers = [f"%%ymm{i}" for i in range(2 * GROUP)]
+    return _assembly(
+        [
+            *(f"vmovups {32 * i}(%[sums]), {name}" for i, name in enumerate(numbers)),
+            *_loop(itemsize, rows, ("a", "a3"), itemsize, lambda row, v: numbers[2 * row + v]),
+            *(f"vmovups {name}, {32 * i}(%[sums])" for i, name in enumerate(numbers)),
+        ]
+    )
+
+
+def _assembly(lines: Sequence[str]) -> str:
+    return "\n".join(f'        "{line}\\n"' for line in lines)
+
+
+def _loop(
+    itemsize: int,
+    rows: Callable[[int], list[str]],
+    pointers: Sequence[str],
+    move: int,
+    named: Callable[[int, int], str],
+) -> list[str]:
+    """The loop along K, of ``_UNROLLED`` steps, then of one.
+
+    Args:
+        itemsize: bytes of an element.
+        rows: where the elements of A are, for a step from 0 on.
+        pointers: to A. ``last`` is where the first one is when there are ``_UNROLLED`` steps left.
+        move: bytes by which they go on in a step.
+        named: how the sum of a row and a vector is called.
+    """
+    end = {4: "s", 8: "d"}[itemsize]
+
+    def step(u: int, b: str) -> list[str]:
+        lines = [f"vmovups {b}, %%ymm12", f"vmovups 32{b}, %%ymm13"]
+        for row, place in enumerate(rows(u)):
+            spread = f"%%ymm{14 + row % 2}"
+            lines.append(f"vbroadcasts{end} {place}, {spread}")
+            lines += [f"vfmadd231p{end} %%ymm{12 + v}, {spread}, {named(row, v)}" for v in (0, 1)]
+        return lines
+
+    def advance(steps: int) -> list[str]:
+        return [f"add ${steps * move}, %[{pointer}]" for pointer in pointers]
+
+    several = []
+    for u in range(0, _UNROLLED, 2):
+        several += [*step(u, "(%[b])"), *step(u + 1, "(%[b],%[s])"), "lea (%[b],%[s],2), %[b]"]
+    one = [*step(_UNROLLED - 1, "(%[b])"), "add %[s], %[b]"]
+    reached = f"cmp %[last], %[{pointers[0]}]"
+    return [
+        reached, "ja 2f",
+        ".p2align 5", "1:", *several, *advance(_UNROLLED), reached, "jbe 1b",
+        "2:", *advance(1 - _UNROLLED), reached, "ja 4f",
+        "3:", *one, *advance(1), reached, "jbe 3b",
+        "4:",
+    ]  # fmt: skip
 
 
 _OLD = "*(const farcall_u_KIND*)(old + {} * old_row + {} * farcall_lanes_KIND) + "
@@ -342,10 +388,12 @@ def _tiles() -> str:
       else farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     )
-    wide = f"""#ifdef FARCALL_ASSEMBLY_TILE_KIND
-      if (high == GROUP && k >= {_ASSEMBLY_LEAST})
-        farcall_assembly_tile_KIND(k, from, a_row, packed, b0, b_row, to, to_row, whole ? old : 0, old_row,
-            kept ? first : start, kept ? 1 : start_row);
+    end = "to, to_row, whole ? old : 0, old_row, kept ? first : start, kept ? 1 : start_row"
+    wide = f"""#ifdef FARCALL_ASSEMBLY_TILES_KIND
+      if (packed && high == GROUP)
+        farcall_packed_tile_KIND(k, from, b0, b_row, {end});
+      else if (!packed && k >= {_PLAIN_LEAST})
+        farcall_plain_tile_KIND(k, from, a_row, b0, b_row, {end});
       else
 #endif
 {wide}"""

@@ -32,7 +32,7 @@ from farcall.backends.c._gemm import (
     plain_left,
     plain_right,
 )
-from farcall.backends.c._gemm_text import GROUP
+from farcall.backends.c._gemm_tile_text import GROUP
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import (
     int_attr,

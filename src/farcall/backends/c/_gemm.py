@@ -17,7 +17,6 @@ from farcall.backends.c._dots_text import dots_pay
 from farcall.backends.c._gemm_text import (
     BAND,
     FEW,
-    GROUP,
     GROUP_SLACK,
     PAGE,
     RANGE,
@@ -26,6 +25,7 @@ from farcall.backends.c._gemm_text import (
     gemm_kernels,
     panel_width,
 )
+from farcall.backends.c._gemm_tile_text import GROUP
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
 from farcall.backends.c._tall_text import LONGEST

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from farcall.backends._kernels import Kernels
-from farcall.backends.c._gemm_text import COMPILE_FLAGS, FEW, INCLUDES, RIM, VECTORS, with_numbers
+from farcall.backends.c._gemm_text import COMPILE_FLAGS, FEW, INCLUDES, VECTORS, with_numbers
+from farcall.backends.c._gemm_tile_text import RIM
 
 _ROWS = range(1, FEW + 1)
 _VECTORS = 4  # of columns: the memory gives more when several panels are read at once

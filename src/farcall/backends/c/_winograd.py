@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._gemm import ZERO, Groups, Left, Right, call_gemm, fill_groups
-from farcall.backends.c._gemm_text import GROUP
+from farcall.backends.c._gemm_tile_text import GROUP
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._thin_text import Layout

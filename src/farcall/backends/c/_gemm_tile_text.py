@@ -106,7 +106,7 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
 def _assembly_tiles(kind: str, itemsize: int) -> str:
     """Tiles of six rows by two vectors of 32 bytes of floats for x86 with FMA, called as that in C is.
 
-    Compilers need a quarter more instructions. This counts where another thread has the same core: each can
+    Compilers need a fifth more instructions. This counts where another thread has the same core: each can
     then begin three a cycle, and a step along K has twelve products.
     """
     if kind not in ("float", "double"):

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from farcall.backends.c import CBackend
 from farcall.toolchain import Source, Target, compile_sources, find_compiler
+from farcall.toolchain._target import host_cpu_flags
 
 from .cases import Case, check
 from .harness import compile_model, compile_regions, whole_region
@@ -217,6 +218,22 @@ def test_many_rows_of_a_transposed_operand_are_packed(dtype: type) -> None:
     a, b = normal(270, 200).astype(dtype), normal(270, 100, seed=1).astype(dtype)
     operands = [(b, {"transA": 1}), (b.T.copy(), {"transA": 1, "transB": 1})]
     check([Case("Gemm", [a, x], turns, rtol=1e-3, atol=1e-3) for x, turns in operands], native_flags())
+
+
+@pytest.mark.skipif("fma" not in host_cpu_flags(), reason="code for CPUs with FMA")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tiles_of_cpus_with_fma(dtype: type) -> None:
+    """The assembly for CPUs without AVX-512: steps that are no multiple of four, rows that fill no tile."""
+    sizes = [(12, 96, 32), (13, 99, 40), (7, 257, 48), (31, 98, 17)]
+    cases = [
+        Case("MatMul", [normal(m, k, dtype=dtype), normal(k, n, dtype=dtype)], constants=constants, atol=1e-4)
+        for m, k, n in sizes
+        for constants in ((), (1,))
+    ]
+    for channels in range(1, 10):
+        image, weights = normal(1, channels, 5, 9, dtype=dtype), normal(13, channels, 1, 1, dtype=dtype)
+        cases.append(Case("Conv", [image, weights, normal(13, dtype=dtype)], constants=(1, 2)))
+    check(cases, ["-O1", "-march=x86-64-v3"])
 
 
 def native_flags() -> list[str]:

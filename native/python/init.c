@@ -5,6 +5,7 @@
 #include "python/gil.h"
 #include "python/init.h"
 #include "python/rpc/remote.h"
+#include "runtime/blocks.h"
 #include "runtime/graph/functions.h"
 #include "runtime/dl/dl.h"
 #include "runtime/pool.h"

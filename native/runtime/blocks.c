@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/blocks.h"
+
 #include "platform/port.h"
 #include "runtime/runtime.h"
 
@@ -83,7 +85,7 @@ static void give(void* memory, size_t room) {
   fc_mutex_unlock(&kept.mutex);
 }
 
-static const FcTensorMemory blocks = {take, give};
+static const FcTensorHeap blocks = {take, give};
 
 void fc_blocks_keep(void) {
   /* AddressSanitizer finds uses of memory that was freed; it would not see those of a block. */
@@ -93,6 +95,6 @@ void fc_blocks_keep(void) {
 #endif
 #endif
 #if !defined(__SANITIZE_ADDRESS__) && !defined(FC_SEES_FREED_MEMORY)
-  fc_tensor_memory = &blocks;
+  fc_tensor_heap = &blocks;
 #endif
 }

@@ -231,18 +231,15 @@ typedef struct FcTensorObj {
   void (*release)(struct FcTensorObj* self); /* frees the memory at dl.data; may be NULL */
   void* context;                             /* for release */
   uint64_t flags;                            /* DLPACK_FLAG_BITMASK_* */
-  size_t room;                               /* bytes of the allocation, if `fc_tensor_memory` gave it; or 0 */
+  size_t room;                               /* bytes of the allocation, if `fc_tensor_heap` gave it; or 0 */
 } FcTensorObj;
 
-/* Where tensors with their data come from. `room` is what give() needs. */
-typedef struct FcTensorMemory {
+/* Where tensors with their data come from, if not from malloc(). `room` is what give() needs. */
+typedef struct FcTensorHeap {
   void* (*take)(size_t size, size_t* room);
   void (*give)(void* memory, size_t room);
-} FcTensorMemory;
-/* NULL: malloc() and free(). Set when the program starts. */
-extern const FcTensorMemory* fc_tensor_memory;
-/* From now on, memory of large tensors is kept for the next ones, 64 MiB at most. */
-void fc_blocks_keep(void);
+} FcTensorHeap;
+extern const FcTensorHeap* fc_tensor_heap; /* or NULL; set when the program starts */
 
 /*
  * A tensor around memory that the caller supplies. strides: in elements, NULL for row-major. `release` runs once,
@@ -251,7 +248,7 @@ void fc_blocks_keep(void);
 FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), void* context);
 /* An uninitialised row-major CPU tensor like the prototype, aligned to 64 bytes. Object and data are one allocation. */
 FcTensorObj* fc_tensor_alloc(const DLTensor* prototype);
-/* The same, zeroed, so that a client cannot read the process's earlier data. */
+/* The same, zeroed, so that a client cannot read the process's earlier data. New pages, which are zero, are not cleared. */
 FcTensorObj* fc_tensor_zeros(const DLTensor* prototype);
 /* A row-major copy on the CPU of a CPU tensor. */
 FcTensorObj* fc_tensor_compact(const DLTensor* from);

@@ -4,6 +4,7 @@
 #include "runtime/runtime.h"
 
 enum { DATA_ALIGNMENT = 64, LARGE = 1 << 22 };
+const FcTensorHeap* fc_tensor_heap;
 
 int64_t fc_numel(const DLTensor* dl) {
   int64_t n = 1;
@@ -63,17 +64,11 @@ int64_t fc_nbytes(const DLTensor* dl) {
 
 /* ---- the object ---- */
 
-const FcTensorMemory* fc_tensor_memory;
-
 static void tensor_delete(void* handle, int flags) {
   FcTensorObj* tensor = handle;
   if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) && tensor->release) tensor->release(tensor);
-  if (!(flags & kTVMFFIObjectDeleterFlagBitMaskWeak)) return;
-  if (tensor->room) {
-    fc_tensor_memory->give(handle, tensor->room);
-  } else {
-    free(handle);
-  }
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak)
+    tensor->room ? fc_tensor_heap->give(handle, tensor->room) : free(handle);
 }
 
 bool fc_tensor_is_ours(const TVMFFIObject* object) { return object->deleter == tensor_delete; }
@@ -95,8 +90,7 @@ static FcTensorObj* tensor_init(FcTensorObj* tensor, const DLTensor* like, const
   }
   tensor->release = NULL;
   tensor->context = NULL;
-  tensor->flags = 0;
-  tensor->room = 0;
+  tensor->flags = tensor->room = 0;
   return tensor;
 }
 
@@ -115,25 +109,18 @@ FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), 
 static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
   int64_t nbytes = fc_nbytes(prototype);
   if (nbytes < 0) return NULL;
-  size_t meta = sizeof(FcTensorObj) + (size_t)prototype->ndim * 2 * sizeof(int64_t);
+  size_t meta = sizeof(FcTensorObj) + (size_t)prototype->ndim * 2 * sizeof(int64_t), room = 0;
   FcTensorObj* tensor = NULL;
-  size_t room = 0;
   if ((uint64_t)nbytes <= SIZE_MAX - meta - DATA_ALIGNMENT) {
     size_t size = meta + DATA_ALIGNMENT + (size_t)nbytes;
-    if (zeroed) {
-      tensor = calloc(1, size); /* does not clear new pages, which are zero already */
-    } else {
-      tensor = fc_tensor_memory ? fc_tensor_memory->take(size, &room) : malloc(size);
-    }
+    tensor = zeroed ? calloc(1, size) : fc_tensor_heap ? fc_tensor_heap->take(size, &room) : malloc(size);
   }
   if (!tensor) {
     fc_error_format("MemoryError", "no memory for a tensor of %lld bytes; ask for a smaller one", (long long)nbytes);
     return NULL;
   }
-  tensor_init(tensor, prototype, NULL);
-  tensor->room = room;
-  uintptr_t data = (uintptr_t)tensor + meta;
-  tensor->dl.data = (void*)((data + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1));
+  tensor_init(tensor, prototype, NULL)->room = room;
+  tensor->dl.data = (void*)(((uintptr_t)tensor + meta + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1));
   tensor->dl.byte_offset = 0;
   if (FC_UNLIKELY(nbytes >= LARGE)) fc_advise_large_pages(tensor->dl.data, (size_t)nbytes);
   return tensor;

@@ -87,14 +87,18 @@ static void give(void* memory, size_t room) {
 
 static const FcTensorHeap blocks = {take, give};
 
-void fc_blocks_keep(void) {
-  /* AddressSanitizer finds uses of memory that was freed; it would not see those of a block. */
-#if defined(__has_feature)
+/* AddressSanitizer finds uses of memory that was freed; it would not see those of a block. */
+#define SEES_FREED_MEMORY 0
+#if defined(__SANITIZE_ADDRESS__)
+#undef SEES_FREED_MEMORY
+#define SEES_FREED_MEMORY 1
+#elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define FC_SEES_FREED_MEMORY 1
+#undef SEES_FREED_MEMORY
+#define SEES_FREED_MEMORY 1
 #endif
 #endif
-#if !defined(__SANITIZE_ADDRESS__) && !defined(FC_SEES_FREED_MEMORY)
-  fc_tensor_heap = &blocks;
-#endif
+
+void fc_blocks_keep(void) {
+  if (!SEES_FREED_MEMORY) fc_tensor_heap = &blocks;
 }

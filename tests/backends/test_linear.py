@@ -12,10 +12,12 @@ from onnx.reference import ReferenceEvaluator
 
 from farcall.backends.c import CBackend
 from farcall.toolchain import Source, Target, compile_sources, find_compiler
-from farcall.toolchain._target import host_cpu_flags
+from farcall.toolchain._target import cpu_level, host_cpu_flags
 
 from .cases import Case, check
 from .harness import compile_model, compile_regions, whole_region
+
+LEVEL = "x86-64-v3"  # of CPUs with AVX2 and FMA
 
 
 def normal(*shape: int, seed: int = 0, dtype: type = np.float32) -> np.ndarray:
@@ -220,7 +222,7 @@ def test_many_rows_of_a_transposed_operand_are_packed(dtype: type) -> None:
     check([Case("Gemm", [a, x], turns, rtol=1e-3, atol=1e-3) for x, turns in operands], native_flags())
 
 
-@pytest.mark.skipif("fma" not in host_cpu_flags(), reason="code for CPUs with FMA")
+@pytest.mark.skipif(cpu_level(host_cpu_flags()) not in {LEVEL, "x86-64-v4"}, reason=f"needs a CPU of {LEVEL}")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_tiles_of_cpus_with_fma(dtype: type) -> None:
     """The assembly for CPUs without AVX-512: steps that are no multiple of four, rows that fill no tile."""
@@ -233,7 +235,7 @@ def test_tiles_of_cpus_with_fma(dtype: type) -> None:
     for channels in range(1, 10):
         image, weights = normal(1, channels, 5, 9, dtype=dtype), normal(13, channels, 1, 1, dtype=dtype)
         cases.append(Case("Conv", [image, weights, normal(13, dtype=dtype)], constants=(1, 2)))
-    check(cases, ["-O1", "-march=x86-64-v3"])
+    check(cases, ["-O1", f"-march={LEVEL}"])
 
 
 def native_flags() -> list[str]:

@@ -2,9 +2,9 @@
 
 One operand holds unsigned bytes, the other signed ones. Four neighbouring bytes along K are multiplied and
 added together: this is one instruction of x86 (VNNI), which is asked for at run time, since no level of the
-psABI has it. Other x86 multiply pairs of 16-bit lanes: see ``_pairs_text``.
-Arm's SDOT takes two signed operands: 128 is subtracted from the unsigned one, and 128 times the sum of the
-other one's bytes added to the product. All other processors multiply 32-bit lanes.
+psABI has it. Other x86 multiply pairs of 16-bit lanes: see ``_pairs_text``. Arm's SDOT takes two signed
+operands: 128 is subtracted from the unsigned one, and 128 times the sum of the other one's bytes added to the
+product. All other processors multiply 32-bit lanes.
 
 A is rows of bytes, K padded with zeros to a multiple of 4. B has for each four of K the four bytes of column
 0, of column 1, and so on; 16 columns are a vector.
@@ -28,7 +28,8 @@ def bytes_source() -> str:
 def plain_tiles(signed_left: bool) -> str:
     """C source of ``farcall_plain4_su`` or ``farcall_plain4_us``, for CPUs without VNNI.
 
-    The latter is for variable rows, and so has a sibling for one row; where there are pairs, only that.
+    The latter is for variable rows, and so has a sibling for one row. On x86 only that one is here: all other
+    rows are multiplied by ``farcall_pairs``.
     """
     heights = (_LOW,) if signed_left else (_LOW, 1)
     dots, plain = ("".join(make(rows, signed_left) for rows in heights) for make in (_dot_tile, _plain_tile))

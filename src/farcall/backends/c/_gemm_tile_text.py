@@ -106,8 +106,8 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
 def _assembly_tiles(kind: str, itemsize: int) -> str:
     """Tiles of six rows by two vectors of 32 bytes of floats for x86 with FMA, called as that in C is.
 
-    Compilers need a fifth more instructions. This counts where another thread has the same core: each can
-    then begin three a cycle, and a step along K has twelve products.
+    Compilers need a fifth more instructions. This counts where another thread has the same core, and takes
+    half of the instructions that the core can begin.
     """
     if kind not in ("float", "double"):
         return ""

@@ -23,20 +23,11 @@ def pairs_source() -> str:
 
 _WIDEN = """\
 enum { farcall_pairs_rows = @ROWS, farcall_pairs_columns = @COLUMNS };
-typedef uint32_t farcall_eight_words __attribute__((vector_size(32)));
-typedef uint32_t farcall_eight_words_at __attribute__((vector_size(32), aligned(1), may_alias));
-typedef int16_t farcall_lanes16 __attribute__((vector_size(32)));
-typedef uint16_t farcall_unsigned_lanes16 __attribute__((vector_size(32)));
-/* The bytes of eight words become 16-bit lanes: eight words of the even ones, eight of the odd ones. */
-static inline void farcall_widen(farcall_eight_words x, int is_signed, farcall_eight_words_at* even,
-    farcall_eight_words_at* odd) {
-  if (is_signed) {
-    *even = (farcall_eight_words)((farcall_lanes16)((farcall_unsigned_lanes16)x << 8) >> 8);
-    *odd = (farcall_eight_words)((farcall_lanes16)x >> 8);
-  } else {
-    *even = (farcall_eight_words)((farcall_unsigned_lanes16)x & 255);
-    *odd = (farcall_eight_words)((farcall_unsigned_lanes16)x >> 8);
-  }
+/* The bytes of a vector of words become 16-bit lanes: the even ones, and the odd ones. */
+static inline void farcall_widen(const void* from, int is_signed, void* even, void* odd) {
+  const farcall_words x = *(const farcall_words_at*)from;
+  *(farcall_words_at*)even = is_signed ? FARCALL_EVEN_S(x) : FARCALL_EVEN_U(x);
+  *(farcall_words_at*)odd = is_signed ? FARCALL_ODD_S(x) : FARCALL_ODD_U(x);
 }
 """
 
@@ -116,21 +107,22 @@ static inline void farcall_pairs(int64_t rows, int64_t columns, int64_t k, const
       const uint8_t* p = a + i / 8 * a_group;
       char* to = left + i / 8 * @DEPTH * 64;
       for (int64_t t = 0; t < depth; ++t, p += a_step, to += 64) {
-        farcall_eight_words x;
-        if (a_row == 4 && rows - i >= 8) memcpy(&x, p, sizeof x);
-        else
-          for (int64_t r = 0; r < 8; ++r) memcpy((char*)&x + 4 * r, p + (i + r < rows ? r : 0) * a_row, 4);
-        farcall_widen(x, a_signed, (farcall_eight_words_at*)to, (farcall_eight_words_at*)(to + 32));
+        uint8_t copy[32];
+        const uint8_t* words = p;
+        if (a_row != 4 || rows - i < 8) {
+          for (int64_t r = 0; r < 8; ++r) memcpy(copy + 4 * r, p + (i + r < rows ? r : 0) * a_row, 4);
+          words = copy;
+        }
+        for (int64_t part = 0; part < 32; part += FARCALL_PAIRS)
+          farcall_widen(words + part, a_signed, to + part, to + 32 + part);
       }
     }
     for (int64_t j = 0; j < columns; j += wide) {
       const uint8_t* q = b + j / 16 * b_panel + j % 16 * 4;
-      for (int64_t t = 0; t < depth; ++t, q += b_step)
-        for (int64_t part = 0; part < 2 * FARCALL_PAIRS; part += 32) {
-          char* const to = right + t * 4 * FARCALL_PAIRS + part;
-          farcall_widen(*(const farcall_eight_words_at*)(q + part), !a_signed, (farcall_eight_words_at*)to,
-              (farcall_eight_words_at*)(to + 2 * FARCALL_PAIRS));
-        }
+      char* to = right;
+      for (int64_t t = 0; t < depth; ++t, q += b_step, to += 4 * FARCALL_PAIRS)
+        for (int64_t part = 0; part < 2 * FARCALL_PAIRS; part += FARCALL_PAIRS)
+          farcall_widen(q + part, !a_signed, to + part, to + 2 * FARCALL_PAIRS + part);
       const int is_narrow = columns - j <= wide / 2;
       for (int64_t i = 0; i < rows; i += 8) {
         const char* const p = left + i / 8 * @DEPTH * 64;

@@ -97,17 +97,25 @@ def _packed(
     move = 0 if data.dtype == np.int8 else TOGGLE
     matrix = (data.astype(np.int32) - move).T if transposed else data.astype(np.int32) - move
     k, n = matrix.shape
-    width = -(-n // COLUMNS) * COLUMNS
     zeros = np.broadcast_to(origins.astype(np.int64).ravel() - move, (n,))
-    padded = np.zeros((-(-k // STEP) * STEP, width), np.int8)
-    padded[:k, :n] = matrix
-    order = padded.reshape(-1, STEP, width // COLUMNS, COLUMNS).transpose(2, 0, 3, 1)
+    panels = byte_panels(matrix)
+    width = len(panels) * COLUMNS
     return (
         matrix,
-        kernel.table(np.ascontiguousarray(order)),
+        kernel.table(panels),
         kernel.table(words(matrix.sum(0, np.int64) - k * zeros, width)),
         kernel.table(words(zeros, width)) if zeros.any() else "0",
     )
+
+
+def byte_panels(matrix: np.ndarray) -> np.ndarray:
+    """Signed numbers (k, n) in the order that products read: panels of columns, and in these fours of k."""
+    k, n = matrix.shape
+    width = -(-n // COLUMNS) * COLUMNS
+    padded = np.zeros((-(-k // STEP) * STEP, width), np.int8)
+    padded[:k, :n] = matrix
+    order = padded.reshape(-1, STEP, width // COLUMNS, COLUMNS).transpose(2, 0, 3, 1)
+    return np.ascontiguousarray(order)
 
 
 def words(numbers: np.ndarray, width: int) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._bytes import TOGGLE, words
-from farcall.backends.c._bytes_conv_text import HEIGHT, conv_source
+from farcall.backends.c._bytes_conv_text import HEIGHT, SCALE, conv_source
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._gemm import declare_indices
@@ -50,6 +50,38 @@ def has_byte_weights(conv: Convolution, zero: ir.Value | None) -> bool:
     return bool(np.all((0 if origin is None else origin.astype(np.int32)) == move))
 
 
+def byte_weights(conv: Convolution) -> np.ndarray:
+    """The weights as signed numbers (output channels, inputs of a window)."""
+    data = constant(conv.weight)
+    assert data is not None  # noqa: S101 - has_byte_weights
+    move = 0 if data.dtype == np.int8 else TOGGLE
+    return data.astype(np.int32).reshape(-1, conv.depth) - move
+
+
+def start_of_channels(
+    conv: Convolution, values: tuple[ir.Value | None, ir.Value | None], flip: int, more: int
+) -> str:
+    """What the sums of each channel begin with: the bias less the zero point's part; ``more`` can be read.
+
+    ``values`` are the input's zero point and the bias; ``flip`` is toggled in the input.
+    """
+    kernel, sums = conv.kernel, byte_weights(conv).sum(1, np.int64)
+    none = np.zeros(1, np.int64)
+    given = [none if value is None else constant(value) for value in values]
+    if all(item is not None for item in given):
+        zero, bias = (item.astype(np.int64).ravel() for item in given if item is not None)
+        data = words(np.broadcast_to(bias, sums.shape) - (zero + flip) * sums, len(sums) + more)
+        return kernel.table(data)
+    made = kernel.scratch(_D.UINT32, len(sums) + more)
+    table = kernel.table(words(sums, len(sums)))
+    origin, bias_of = (None if value is None else kernel.read(value) for value in values)
+    zero_part = f"(uint32_t)*{origin}" if origin else "0"
+    bias_part = f"(uint32_t){bias_of}[m]" if bias_of else "0"
+    with kernel.loop("m", str(len(sums))):
+        kernel.line(f"{made}[m] = {bias_part} - ({zero_part} + {flip}u) * {table}[m];")
+    return made
+
+
 class ByteConvolution:
     """Writes the loops of one convolution.
 
@@ -72,6 +104,7 @@ class ByteConvolution:
         self.sizes = [axis.size + axis.begin + axis.end for axis in conv.axes]
         self.kernel.file_scope(COMMON)
         self.kernel.file_scope(pairs_source())
+        self.kernel.file_scope(SCALE)
         self.kernel.file_scope(conv_source())
 
     def write(self, y: str, scale: str = "0", first: str = "0") -> None:
@@ -80,7 +113,7 @@ class ByteConvolution:
         ``first`` is the index of the factor of the channel ``channel``.
         """
         conv, kernel = self.conv, self.kernel
-        weights, row = self._weights(), self._start()
+        weights, row = self._weights(), start_of_channels(conv, (self.zero, self.bias), self.flip, HEIGHT)
         offsets = self._offsets()
         width, rows, block = self._blocks()
         most = min(block * width, _MOST) if isinstance(width, int) and block == 1 else _MOST
@@ -122,14 +155,8 @@ class ByteConvolution:
 
     # ---- constants ----
 
-    def _matrix(self) -> np.ndarray:
-        data = constant(self.conv.weight)
-        assert data is not None  # noqa: S101 - has_byte_weights
-        move = 0 if data.dtype == np.int8 else TOGGLE
-        return data.astype(np.int32).reshape(-1, self.conv.depth) - move
-
     def _weights(self) -> str:
-        matrix = self._matrix()
+        matrix = byte_weights(self.conv)
         if self.by_words:
             parts = matrix.reshape(len(matrix), self.conv.ins // STEP, STEP, self.conv.taps)
             matrix = parts.transpose(0, 1, 3, 2).reshape(len(matrix), -1)
@@ -138,23 +165,6 @@ class ByteConvolution:
         data[:, :outs, : self.conv.depth] = matrix.reshape(group, outs, -1)
         parts = data.reshape(group, -1, HEIGHT, self.fours, STEP).transpose(0, 1, 3, 2, 4)
         return self.kernel.table(np.ascontiguousarray(parts))
-
-    def _start(self) -> str:
-        """What the sums of each channel begin with: the bias less the zero point's part."""
-        kernel, sums = self.kernel, self._matrix().sum(1, np.int64)
-        values, none = (self.zero, self.bias), np.zeros(1, np.int64)
-        given = [none if value is None else constant(value) for value in values]
-        if all(item is not None for item in given):
-            zero, bias = (item.astype(np.int64).ravel() for item in given if item is not None)
-            data = words(np.broadcast_to(bias, sums.shape) - (zero + self.flip) * sums, len(sums) + HEIGHT)
-            return kernel.table(data)
-        made = kernel.scratch(_D.UINT32, len(sums) + HEIGHT)
-        table = kernel.table(words(sums, len(sums)))
-        origin = f"(uint32_t)*{kernel.read(self.zero)}" if self.zero is not None else "0"
-        more = f"(uint32_t){kernel.read(self.bias)}[m]" if self.bias is not None else "0"
-        with kernel.loop("m", str(len(sums))):
-            kernel.line(f"{made}[m] = {more} - ({origin} + {self.flip}u) * {table}[m];")
-        return made
 
     def _offsets(self) -> str:
         """Where a window's element, or word, of each index of K is in the planes, from the first one on."""

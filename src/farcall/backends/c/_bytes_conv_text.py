@@ -16,11 +16,12 @@ _LAST = {1: 4, 4: 2}  # columns behind the last vector, and how many of K are su
 def conv_source() -> str:
     """C source of ``farcall_bytes_conv``."""
     tiles = "".join(map(_tile, _WIDTHS)) + "".join(_last(*item) for item in _LAST.items())
-    vnni = f"#if FARCALL_VNNI\n{_VNNI}{tiles}{_VNNI_DRIVER}#endif\n"
-    return f"{_SCALE}{vnni}{plain_tiles(signed_left=True)}{_DRIVER}"
+    vnni = f"#if FARCALL_VNNI\n{tiles}{_VNNI_DRIVER}#endif\n"
+    return f"{_FINISH}{vnni}{plain_tiles(signed_left=True)}{_DRIVER}"
 
 
-_SCALE = """\
+# How sums become bytes, before the functions that make them.
+SCALE = """\
 /* How sums become bytes: each times the factor of its row (`step` is 0 if all rows have one), rounded to the
    nearest, ties to even, between two bounds, plus the zero point. */
 typedef struct {
@@ -29,6 +30,36 @@ typedef struct {
   float low, high;
   int32_t zero;
 } farcall_bytes_scale;
+#if FARCALL_VNNI
+typedef uint32_t farcall_eight __attribute__((vector_size(32)));
+typedef uint32_t farcall_eight_at __attribute__((vector_size(32), aligned(1), may_alias));
+typedef float farcall_floats __attribute__((vector_size(64)));
+typedef float farcall_eight_floats __attribute__((vector_size(32)));
+typedef uint8_t farcall_sixteen __attribute__((vector_size(16)));
+typedef uint8_t farcall_sixteen_at __attribute__((vector_size(16), aligned(1), may_alias));
+#define FARCALL_DOT_VNNI(sum, u, s) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s))
+/* Bounds of floats, and what vectors of sums are, 8 or 16, times their factors, as floats between bounds. */
+#define FARCALL_BOUND(floats, least, most) \\
+  __asm__("vmaxps %2, %1, %0" : "=v"(floats) : "v"(floats), "v"(least)); \\
+  __asm__("vminps %2, %1, %0" : "=v"(floats) : "v"(floats), "v"(most));
+#define FARCALL_SCALE(scaled, sums, factor, least, most) \\
+  __asm__("vcvtdq2ps %1, %0" : "=v"(scaled) : "v"(sums)); \\
+  scaled *= factor; \\
+  FARCALL_BOUND(scaled, least, most)
+/* The low bytes of `to` become those of such vectors. */
+#define FARCALL_QUANTIZE(to, sums, factor, least, most, zero, floats, words) \\
+  { \\
+    floats scaled; \\
+    words rounded; \\
+    FARCALL_SCALE(scaled, sums, factor, least, most) \\
+    __asm__("vcvtps2dq %1, %0" : "=v"(rounded) : "v"(scaled)); \\
+    rounded += zero; \\
+    __asm__("vpmovdb %1, %0" : "=v"(to) : "v"(rounded)); \\
+  }
+#endif"""
+
+
+_FINISH = """\
 /* Some columns of a row, from sums and what they start with. The bounds are in memory: of known ones,
    compilers make slow conditions. Rounds by adding and subtracting 1.5 * 2^23, in whose neighbourhood floats
    are integers, since old x86 has no instruction for it. */
@@ -50,29 +81,6 @@ static __attribute__((noinline)) void farcall_bytes_finish(int64_t columns, cons
     ((uint8_t*)to)[j] = (uint8_t)((int32_t)(x + 12582912.0f - 12582912.0f) + zero);
   }
 }
-"""
-
-_VNNI = """\
-typedef uint32_t farcall_eight __attribute__((vector_size(32)));
-typedef uint32_t farcall_eight_at __attribute__((vector_size(32), aligned(1), may_alias));
-typedef float farcall_floats __attribute__((vector_size(64)));
-typedef float farcall_eight_floats __attribute__((vector_size(32)));
-typedef uint8_t farcall_sixteen __attribute__((vector_size(16)));
-typedef uint8_t farcall_sixteen_at __attribute__((vector_size(16), aligned(1), may_alias));
-#define FARCALL_DOT_VNNI(sum, u, s) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s))
-/* The low bytes of `to` become those of vectors of sums, 8 or 16, times their factors. */
-#define FARCALL_QUANTIZE(to, sums, factor, least, most, zero, floats, words) \\
-  { \\
-    floats scaled; \\
-    words rounded; \\
-    __asm__("vcvtdq2ps %1, %0" : "=v"(scaled) : "v"(sums)); \\
-    scaled *= factor; \\
-    __asm__("vmaxps %2, %1, %0" : "=v"(scaled) : "v"(scaled), "v"(least)); \\
-    __asm__("vminps %2, %1, %0" : "=v"(scaled) : "v"(scaled), "v"(most)); \\
-    __asm__("vcvtps2dq %1, %0" : "=v"(rounded) : "v"(scaled)); \\
-    rounded += zero; \\
-    __asm__("vpmovdb %1, %0" : "=v"(to) : "v"(rounded)); \\
-  }
 """
 
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 COLUMNS = 16  # of a vector
 DOT = "FARCALL_DOT"  # the macro, in all code that has such products
 STEP = 4  # bytes along K that are multiplied together
-_TALL, _LOW = 12, 4  # rows of A in a tile, by VNNI and else
+TALL, LOW = 12, 4  # rows of A in a tile, by VNNI and else
 
 
 def bytes_source() -> str:
     """C source of ``farcall_bytes_us``: A holds unsigned bytes, B signed ones."""
-    tiles = "".join(_vnni_tile(rows) for rows in (_TALL, _LOW, 1)) + _vnni_tile(_TALL, 1)
+    tiles = "".join(_vnni_tile(rows) for rows in (TALL, LOW, 1)) + _vnni_tile(TALL, 1)
     text = f"#if FARCALL_VNNI\n{tiles}#endif\n{plain_tiles(signed_left=False)}{_DRIVER}"
-    return text.replace("TALL", str(_TALL)).replace("LOW", str(_LOW))
+    return text.replace("TALL", str(TALL)).replace("LOW", str(LOW))
 
 
 def plain_tiles(signed_left: bool) -> str:
@@ -31,7 +31,7 @@ def plain_tiles(signed_left: bool) -> str:
     The latter is for variable rows, and so has a sibling for one row. On x86 only that one is here: all other
     rows are multiplied by ``farcall_pairs``.
     """
-    heights = (_LOW,) if signed_left else (_LOW, 1)
+    heights = (LOW,) if signed_left else (LOW, 1)
     dots, plain = ("".join(make(rows, signed_left) for rows in heights) for make in (_dot_tile, _plain_tile))
     row = "" if signed_left else _pair_row()
     text = f"#if FARCALL_PAIRS\n{row}#elif FARCALL_DOT\n{dots}#else\n{plain}#endif\n"

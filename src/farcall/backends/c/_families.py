@@ -6,6 +6,8 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _arg,
     _arithmetic,
     _bits,
+    _channels_last_conv,
+    _channels_last_nodes,
     _computed,
     _conv,
     _deform,

@@ -98,21 +98,26 @@ def _check_global_pool(node: ir.Node) -> None:
 
 @loops("com.microsoft::QLinearGlobalAveragePool", check=_check_global_pool)
 def _global_pool(node: ir.Node) -> Iterator[Step]:
-    kernel, x, out = Kernel(), operand(node, 0), node.outputs[0]
-    p, q = kernel.read(x), kernel.write(out)
-    scale, result = (kernel.read(operand(node, index)) for index in (1, 3))
-    zeros = [zero_point(node, index) for index in (2, 4)]
-    zero, origin = (f"*{kernel.read(value)}" if value is not None else "0" for value in zeros)
+    kernel, x = Kernel(), operand(node, 0)
+    p = kernel.read(x)
     count = kernel.dim(product(dims(x)[2:]))
-    kernel.line(f"const float factor = *{scale} / (*{result} * (float){count});")
     with kernel.loop("n", kernel.dim(product(dims(x)[:2]))):
         kernel.line(f"const {c_type(x.dtype)}* const plane = {p} + n * {count};\nint32_t sum = 0;")
         with kernel.loop("i", count):
             kernel.line("sum += plane[i];")
-        kernel.line(f"const float total = (float)(sum - (int32_t){count} * {zero});")
-        value = f"farcall_quantize(total * factor, {origin}, {bounds(node)})"
-        kernel.line(f"{q}[n] = ({c_type(out.dtype)}){value};")
+        mean_of_sum(kernel, node, "sum", "n", count)
     yield kernel.step()
+
+
+def mean_of_sum(kernel: Kernel, node: ir.Node, total: str, at: str, count: str) -> None:
+    """Write element ``at`` of the output, the mean of ``count`` elements, from their sum."""
+    out, zeros = node.outputs[0], [zero_point(node, index) for index in (2, 4)]
+    scale, result = (kernel.read(operand(node, index)) for index in (1, 3))
+    zero, origin = (f"*{kernel.read(value)}" if value is not None else "0" for value in zeros)
+    kernel.line(f"const float factor = *{scale} / (*{result} * (float){count});")
+    kernel.line(f"const float total = (float)({total} - (int32_t){count} * {zero});")
+    value = f"farcall_quantize(total * factor, {origin}, {bounds(node)})"
+    kernel.line(f"{kernel.write(out)}[{at}] = ({c_type(out.dtype)}){value};")
 
 
 # ---- softmax ----

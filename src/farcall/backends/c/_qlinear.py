@@ -220,7 +220,7 @@ def _qlinear_conv(node: ir.Node) -> Iterator[Step]:
     if has_byte_weights(byte_conv, zero_point(node, 5)):
         x = operand(node, 0), zero_point(node, 2)
         ByteConvolution(byte_conv, x, zero_point(node, 8)).write(
-            f"((uint8_t*){byte_conv.kernel.write(node.outputs[0])})", *_channel_scales(byte_conv, node)
+            f"((uint8_t*){byte_conv.kernel.write(node.outputs[0])})", *channel_scales(byte_conv, node, HEIGHT)
         )
         yield byte_conv.kernel.step()
         return
@@ -276,13 +276,16 @@ def requantize_rows(
     return finish
 
 
-def _channel_scales(conv: Convolution, node: ir.Node) -> tuple[str, str]:
-    """How :class:`ByteConvolution` makes bytes of sums, and the index of the factor of a channel."""
+def channel_scales(conv: Convolution, node: ir.Node, more: int, spread: bool = False) -> tuple[str, str]:
+    """How sums of a convolution become bytes, and the index of the factor of a channel, which is ``channel``.
+
+    ``more`` factors can be read behind the last one. With ``spread``, each channel has its own.
+    """
     kernel = conv.kernel
     factors = _factors(kernel, node, ((), _weight_view(node, 3, 4)), zero_point(node, OUT.scale))
-    own = any(view for _, view in factors)
+    own = spread or any(view for _, view in factors)
     count = conv.group * conv.outs if own else 1
-    made = kernel.scratch(_D.FLOAT, count + HEIGHT)
+    made = kernel.scratch(_D.FLOAT, count + more)
     texts = [f"{name}[{'m' if view else '0'}]" for name, view in factors]
     with kernel.loop("m", str(count)):
         kernel.line(f"{made}[m] = {_product(node, texts)};")
@@ -292,7 +295,7 @@ def _channel_scales(conv: Convolution, node: ir.Node) -> tuple[str, str]:
     low, high = int_attr(node, "low", limits.min), int_attr(node, "high", limits.max)
     origin = f"*{kernel.read(zero)}" if zero is not None else "0"
     ends = f"{low} - {origin}, {high} - {origin}, {origin}"
-    kernel.line(f"const farcall_bytes_scale scale = {{{made}, {int(own)}, {ends}}};")
+    kernel.line(f"farcall_bytes_scale scale = {{{made}, {int(own)}, {ends}}};")
     return "&scale", "channel" if own else "0"
 
 

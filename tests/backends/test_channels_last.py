@@ -111,7 +111,8 @@ def residual(dtype: type, given: bool, sizes: Sequence[int | str]) -> tuple[onnx
     short = net.conv(total, (83, 32, 1, 1), strides=[2, 2])
     deep = net.conv(total, (83, 32, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])
     product = net.binary("QLinearMul", net.binary("QLinearAdd", deep, short), deep)
-    wide = net.conv(net.conv(product, (260, 83, 1, 1)), (16, 260, 2, 2), each=True, auto_pad="SAME_UPPER")
+    joined = net.node("Concat", [product, net.conv(product, (17, 83, 1, 1)), product], axis=1)
+    wide = net.conv(net.conv(joined, (260, 183, 1, 1)), (16, 260, 2, 2), each=True, auto_pad="SAME_UPPER")
     mean_parts = [wide, net.scale(), net.zero(), net.scale(0.5), net.zero()]
     mean = net.node("QLinearGlobalAveragePool", mean_parts, MICROSOFT, channels_last=0)
     return net.model(sizes, [mean, wide]), net

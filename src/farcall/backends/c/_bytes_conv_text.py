@@ -241,7 +241,7 @@ static __attribute__((noinline)) void farcall_bytes_conv(int64_t m, int64_t n, i
     for (int64_t i = 0; i < m; i += farcall_pairs_rows) {
       const int64_t rows = m - i < farcall_pairs_rows ? m - i : farcall_pairs_rows;
       const int64_t columns = n - j < farcall_pairs_columns ? n - j : farcall_pairs_columns;
-      farcall_pairs(rows, columns, k, a + i * 4 * k, 32 * k, 4, 32, 1, b + 4 * j, 64, b_step, sums);
+      farcall_pairs(rows, columns, k, a + i * 4 * k, 32 * k, 0, 1, b + 4 * j, 64, b_step, sums);
       for (int64_t r = 0; r < rows; ++r)
         farcall_bytes_finish(columns, sums + r * farcall_pairs_columns, row[i + r], scale,
             first + (i + r) * (scale ? scale->step : 0), c + (i + r) * c_row + j * (scale ? 1 : 4));

@@ -323,8 +323,8 @@ static void farcall_bytes_by_pairs(int64_t m, int64_t n, int64_t k, const uint8_
     for (int64_t i = 0; i < m; i += farcall_pairs_rows) {
       const int64_t rows = m - i < farcall_pairs_rows ? m - i : farcall_pairs_rows;
       const int64_t columns = n - j < farcall_pairs_columns ? n - j : farcall_pairs_columns;
-      farcall_pairs(rows, columns, k, a + i * a_row, 8 * a_row, a_row, 4, 0, b + j / 16 * b_panel, b_panel,
-          b_step, made);
+      farcall_pairs(rows, columns, k, a + i * a_row, 0, a_row, 0, b + j / 16 * b_panel, b_panel, b_step,
+          made);
       for (int64_t r = 0; r < rows; ++r)
         farcall_bytes_correct(columns, made + r * farcall_pairs_columns, moves, sums ? sums[i + r] : 0, j,
             c + (i + r) * c_row + j);

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from farcall.backends.c._bytes_conv import has_byte_weights
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._copies import Copies, like
-from farcall.backends.c._node import int_attr, operand, output_used, rank
+from farcall.backends.c._node import constant, int_attr, operand, output_used, rank
 from farcall.backends.c._packed import DOMAIN
 from farcall.backends.c._quantized import NARROW, zero_point
 from farcall.graph import Region
@@ -58,6 +58,13 @@ def _pool(node: ir.Node) -> Sequence[int]:
     return (0,) if x.dtype in NARROW and rank(x) == 4 and not output_used(node, 1) else ()
 
 
+def _concat(node: ir.Node) -> Sequence[int]:
+    values = [operand(node, index) for index in range(len(node.inputs))]
+    axis = int_attr(node, "axis", 0)
+    taken = all(value.dtype in NARROW and rank(value) == 4 and constant(value) is None for value in values)
+    return range(len(values)) if taken and axis in (1, -3) else ()
+
+
 def _mean(node: ir.Node) -> Sequence[int]:
     return (0,) if rank(operand(node, 0)) == 4 else ()
 
@@ -65,6 +72,7 @@ def _mean(node: ir.Node) -> Sequence[int]:
 _KINDS: dict[tuple[str, str], Callable[[ir.Node], Sequence[int]]] = {
     ("", "QLinearConv"): _conv,
     ("", "MaxPool"): _pool,
+    ("", "Concat"): _concat,
     (MICROSOFT, "QLinearAdd"): _sum,
     (MICROSOFT, "QLinearMul"): _sum,
     (MICROSOFT, "QLinearGlobalAveragePool"): _mean,

@@ -75,6 +75,26 @@ def _max_pool(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
+@loops(f"{DOMAIN}::Concat", check=_made_here)
+def _concat(node: ir.Node) -> Iterator[Step]:
+    """Of channels: those of the inputs follow each other in each pixel."""
+    kernel, out = Kernel(), node.outputs[0]
+    images, channels, *plane = dims(out)
+    values = [operand(node, index) for index in range(len(node.inputs))]
+    pixels = product((images, *plane))
+    with kernel.parallel("block", ceildiv(pixels, _PIXELS), product((ELEMENT, channels, _PIXELS))):
+        last, first = kernel.dim(pixels), f"block * {_PIXELS}"
+        kernel.line(f"const int64_t end = {last} - {first} < {_PIXELS} ? {last} : {first} + {_PIXELS};")
+        with kernel.loop("i", "end", start=first):
+            kernel.line(f"{c_type(out.dtype)}* to = {kernel.write(out)} + i * {kernel.dim(channels)};")
+            for value in values:
+                count = kernel.dim(dims(value)[1])
+                kernel.line(
+                    f"memcpy(to, {kernel.read(value)} + i * {count}, (size_t)({count}));\nto += {count};"
+                )
+    yield kernel.step()
+
+
 @loops(f"{DOMAIN}::QLinearGlobalAveragePool", check=_made_here)
 def _global_pool(node: ir.Node) -> Iterator[Step]:
     kernel, x = Kernel(), operand(node, 0)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from farcall.backends.c._bytes_text import LOW, TALL
 
-PART_ROWS, PART_COLUMNS = 32, 128  # of sums that are made at once without VNNI
-
 
 def product_source() -> str:
     """C source of ``farcall_bytes_last``, after the functions that it calls; see ``_channels_last_conv``."""
     tiles = "".join(map(_tile, (TALL, LOW, 1)))
     text = f"{_FINISH}#if FARCALL_VNNI\n{tiles}{_VNNI_DRIVER}#endif\n{_DRIVER}"
-    numbers = {"TALL": TALL, "LOW": LOW, "ROWS": PART_ROWS, "COLUMNS": PART_COLUMNS}
-    for name, value in numbers.items():
+    for name, value in {"TALL": TALL, "LOW": LOW}.items():
         text = text.replace(f"@{name}", str(value))
     return text
 
@@ -162,13 +159,21 @@ static __attribute__((noinline)) void farcall_bytes_last(int64_t m, int64_t n, i
     return;
   }
 #endif
-  enum { high = FARCALL_PAIRS ? @ROWS : @LOW, wide = FARCALL_PAIRS ? @COLUMNS : 32 };
+#if FARCALL_PAIRS
+  enum { high = farcall_pairs_rows, wide = farcall_pairs_columns };
+#else
+  enum { high = @LOW, wide = 32 };
+#endif
   uint32_t sums[high * wide];
   for (int64_t j = 0; j < n; j += wide)
     for (int64_t i = 0; i < m; i += high) {
       const int64_t rows = m - i < high ? m - i : high, columns = n - j < wide ? n - j : wide;
-      farcall_bytes_us(rows, columns, k, a + i * a_row, a_row, b + j / 16 * 64 * k, 64, 64 * k, sums, wide,
-          0, 0, 0, 0);
+      const uint8_t *const p = a + i * a_row, *const q = b + j / 16 * 64 * k;
+#if FARCALL_PAIRS
+      farcall_pairs(rows, columns, k, p, 0, a_row, 0, q, 64 * k, 64, sums);
+#else
+      farcall_bytes_us(rows, columns, k, p, a_row, q, 64, 64 * k, sums, wide, 0, 0, 0, 0);
+#endif
       for (int64_t r = 0; r < rows; ++r)
         farcall_last_finish(columns, sums + r * wide, start + j, scale->factors + j, scale,
             c + (i + r) * c_row + j);

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,6 +20,8 @@ from farcall.cli.run import command
 from farcall.errors import ArtifactError
 from farcall.library import inspect
 from farcall.rpc import Profile, Roof, Server
+from farcall.rpc.client import _roof
+from farcall.toolchain import Target, find_compiler, include_dir
 
 from ..tree import ROOT
 from .stub_backend import Stub, model, plan
@@ -197,3 +201,14 @@ def test_the_command_tells_the_operators(counting: Path, tmp_path: Path) -> None
     assert [step["nodes"] for step in report["steps"]] == [["MatMul_0"], ["Tanh_1", "Neg_2"], ["Softmax_3"]]
     schema = json.loads((ROOT / "docs" / "schemas" / "run.1.json").read_text())
     jsonschema.validate(report, schema)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="counts instructions of x86-64")
+def test_the_compiler_leaves_no_multiply_add_of_the_roof_out(tmp_path: Path) -> None:
+    compiler, target = find_compiler(Target.host()), Target.host()
+    (tmp_path / "roof.c").write_text(_roof._source())
+    flags = [*compiler.target_flags(target), "-O3", "-ffp-contract=fast", f"-I{include_dir()}"]
+    compiler.run([*flags, "-S", "roof.c", "-o", "roof.s"], tmp_path, "roof.c")
+    text = (tmp_path / "roof.s").read_text()
+    counts = [len(re.findall(rf"vfn?madd\d+ps\s.*%{register}", text)) for register in ("ymm", "zmm")]
+    assert all(counts) and all(count % 12 == 0 for count in counts)

@@ -65,7 +65,8 @@ def roof(triple: str, session: Session | None) -> Roof | None:
 def _here(triple: str) -> Roof:
     from farcall.toolchain import cache_folder
 
-    file = cache_folder() / f"roof-{hashlib.sha256(_machine().encode()).hexdigest()[:16]}.json"
+    known = hashlib.sha256(f"{_machine()}{_source()}".encode()).hexdigest()
+    file = cache_folder() / f"roof-{known[:16]}.json"
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(file.read_bytes(), type=Roof)
     with tempfile.TemporaryDirectory(prefix="farcall-roof-") as folder:
@@ -88,11 +89,14 @@ def _measured(module: Any) -> Roof:
 def _library(triple: str, folder: Path) -> Path:
     from farcall.toolchain import Source, Target, compile_shared
 
-    text = resources.files(__package__).joinpath("roof.c").read_text(encoding="utf-8")
-    compile_shared(
-        [Source("roof.c", text, ("-ffp-contract=fast",))], folder / "roof.so", Target.parse(triple)
-    )
+    source = Source("roof.c", _source(), ("-ffp-contract=fast",))
+    compile_shared([source], folder / "roof.so", Target.parse(triple))
     return folder / "roof.so"
+
+
+def _source() -> str:
+    """The C that measures."""
+    return resources.files(__package__).joinpath("roof.c").read_text(encoding="utf-8")
 
 
 def _machine() -> str:

@@ -191,6 +191,13 @@ def test_rows_a_page_apart_are_packed() -> None:
         check([Case("MatMul", [a, b], constants=constants, rtol=1e-3, atol=1e-3)], native_flags())
 
 
+@pytest.mark.parametrize("rows", [101, 390])
+def test_rows_a_page_apart_are_packed_at_once_for_large_weights(rows: int) -> None:
+    """Memory is for 102 rows, and for all that fit: 384."""
+    a, b = normal(rows, 2048), normal(2048, 1030, seed=1)
+    check([Case("MatMul", [a, b], constants=[1], rtol=1e-3, atol=1e-3)], native_flags())
+
+
 def test_a_few_rows_of_few_and_many_steps() -> None:
     """Pairs of rows read eight rows of the matrix at once, fewer rows of it are one sum."""
     sizes = itertools.product((1, 2, 3), (1, 7, 8, 17), (5, 40))

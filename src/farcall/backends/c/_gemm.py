@@ -20,10 +20,10 @@ from farcall.backends.c._gemm_text import (
     GROUP_SLACK,
     PAGE,
     RANGE,
-    ROOM,
     gemm_calls,
     gemm_kernels,
     panel_width,
+    room,
 )
 from farcall.backends.c._gemm_tile_text import GROUP
 from farcall.backends.c._kernel import Kernel
@@ -31,6 +31,8 @@ from farcall.backends.c._scalar import unsigned
 from farcall.backends.c._tall_text import LONGEST
 from farcall.backends.c._thin_text import FLAT, Layout, thin_calls, thin_kernels
 from farcall.graph.dims import Dim, product
+
+_CACHED = 8 << 20  # bytes of B that a cache may hold, of several cores
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,18 @@ def call_gemm(
 
 
 def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right) -> str:
-    """Memory for many rows of A that the product packs: those of a transposed A, or pages apart."""
-    few = any(size.isdecimal() and int(size) < BAND for size in sizes[:2])
+    """Memory for many rows of A that the product packs: those of a transposed A, or pages apart.
+
+    A packed B that stays in the caches is rather read again for each few rows.
+    """
+    m, n, k = (int(size) if size.isdecimal() else None for size in sizes)
+    few = any(size is not None and size < BAND for size in (m, n))
     apart = a.row.isdecimal() and int(a.row) * itemsize(dtype) % PAGE == 0
-    if few or a.column == str(GROUP) or b.layout is Layout.PANELS or not (apart or a.column != "1"):
+    is_cached = b.layout is Layout.PANELS and (n or 0) * (k or 0) * itemsize(dtype) < _CACHED
+    if few or a.column == str(GROUP) or is_cached or not (apart or a.column != "1"):
         return "0"
     assert dtype is not None  # noqa: S101 - of a product
-    return kernel.scratch(dtype, ROOM + GROUP_SLACK)
+    return kernel.scratch(dtype, room(m))
 
 
 def _may_be_thin(sizes: Sequence[str], a: Left, b: Right, panel: int) -> bool:

@@ -29,13 +29,18 @@ _DEPTH = 512  # rows of B in a block of K with vectors of 64 bytes: 64 KB of two
 _LESS_DEPTH = 256  # the same with others: 16 KB of two panels, which fit L1 caches, and the stacks of boards
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 _BANDS = 4  # in a block, where B is copied once for all of its rows
-ROOM = _BANDS * BAND * _DEPTH  # elements of rows of A that are packed in memory that a kernel has for them
 PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
 FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 _PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 _PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _MANY_PARTS = 8  # of fewer, parts are halves of those, so that threads get equal shares
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
+
+
+def room(m: int | None) -> int:
+    """Elements of memory for rows of A that a product of m rows, or of any number, packs."""
+    rows = _BANDS * BAND if m is None else min(-(-m // GROUP) * GROUP, _BANDS * BAND)
+    return rows * _DEPTH + GROUP_SLACK
 
 
 def panel_width(itemsize: int) -> int:
@@ -271,7 +276,7 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
   const int turned = b_row == 1 && b_panel != PANEL, in_panels = !turned && b_panel != PANEL;
   const int pays = m >= BAND && n >= BAND && (!turned || room);
   const int crowded = pays && a_row * (int64_t)sizeof(KIND) % PAGE == 0;
-  const int64_t most = m < BAND || in_panels ? 4 * GROUP : room ? BANDS * BAND : BAND;
+  const int64_t most = room && m >= BAND ? BANDS * BAND : m < BAND || in_panels ? 4 * GROUP : BAND;
   m = i_end - i;
   n = j_end - j;
   a += i / GROUP * a_group;

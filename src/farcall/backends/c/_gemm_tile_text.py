@@ -78,6 +78,8 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
         f"__builtin_prefetch(b{v} + {_AHEAD} * b_row);"
         for v in columns
     )
+    if copies:  # a row that is not aligned ends in a line of its own
+        copy += f" __builtin_prefetch(b{vectors - 1} + {_AHEAD} * b_row + farcall_lanes_KIND - 1);"
     name, to, copy = (
         ("copy_", ", KIND* copy", f"{copy} copy += farcall_wide_KIND;") if copies else ("", "", "")
     )

@@ -165,6 +165,8 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   int64_t first_row = first == start ? start_row : 0;
   const KIND* old = start && start_column ? start : 0;
   int64_t old_row = start_row;
+  /* Each vector of a panel in one line of the cache, where it is as long. */
+  __attribute__((aligned(FARCALL_VECTOR == 64 ? 64 : sizeof(KIND))))
   KIND panels[farcall_depth_KIND * farcall_wide_KIND];
   const int turned = b_row == 1 && b_panel != PANEL;
   const int64_t b_column = turned ? b_panel / PANEL : 1;

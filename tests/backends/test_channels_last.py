@@ -22,6 +22,7 @@ from ..exact_bytes import seven_bits
 from .harness import NATIVE, compile_regions, whole_region
 
 AVX2 = ["-mavx2", "-mfma"] if "avx2" in host_cpu_flags() else []
+LEVELS = [["-O2"], ["-O3", *AVX2], ["-O3", *NATIVE]]
 MICROSOFT = "com.microsoft"
 
 
@@ -31,6 +32,7 @@ class Network:
 
     dtype: np.dtype
     given: bool = False  # whether scales and zero points are inputs, not constants
+    unsigned: bool = False  # whether weights are uint8, with a zero point, not int8
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
@@ -65,8 +67,14 @@ class Network:
     ) -> str:
         seed, outs = len(self.nodes), shape[0]
         scales = np.random.default_rng(seed).integers(1, 9, outs if each else 1).astype(np.float32) / 4
-        parts = [x, self.scale(), self.zero(), self.constant(seven_bits(*shape, seed=seed))]
-        parts += [self.number(scales), self.constant(np.zeros(len(scales), np.int8))]
+        weights, origin = seven_bits(*shape, seed=seed), np.zeros(len(scales), np.int8)
+        if self.unsigned:
+            weights, origin = (
+                (weights.astype(np.int16) + 70).astype("u1"),
+                np.full(len(scales), 99 + seed, "u1"),
+            )
+        parts = [x, self.scale(), self.zero(), self.constant(weights)]
+        parts += [self.number(scales), self.constant(origin)]
         parts += [self.scale(64), self.zero(40 + seed)]
         if bias:
             parts.append(
@@ -100,9 +108,11 @@ class Network:
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def residual(dtype: type, given: bool, sizes: Sequence[int | str]) -> tuple[onnx.ModelProto, Network]:
+def residual(
+    dtype: type, given: bool, sizes: Sequence[int | str], unsigned: bool = False
+) -> tuple[onnx.ModelProto, Network]:
     """Convolutions of many kinds, sums and pools: 16 channels and more, few of them whole vectors."""
-    net = Network(np.dtype(dtype), given)
+    net = Network(np.dtype(dtype), given, unsigned)
     first = net.conv("x", (24, 19, 3, 3), each=True, pads=[1, 0, 2, 1], strides=[2, 1])
     pooled = net.node("MaxPool", [first], kernel_shape=[3, 2], strides=[1, 2], pads=[1, 1, 1, 0])
     left = net.conv(pooled, (32, 24, 1, 1))
@@ -118,7 +128,7 @@ def residual(dtype: type, given: bool, sizes: Sequence[int | str]) -> tuple[onnx
     return net.model(sizes, [mean, wide]), net
 
 
-@pytest.mark.parametrize("flags", [["-O2"], ["-O3", *AVX2], ["-O3", *NATIVE]])
+@pytest.mark.parametrize("flags", LEVELS)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize(
     ("given", "sizes"), [(False, (2, 19, 21, 17)), (True, ("n", 19, "h", "w")), (True, (1, 19, 40, 41))]
@@ -126,10 +136,20 @@ def residual(dtype: type, given: bool, sizes: Sequence[int | str]) -> tuple[onnx
 def test_chains_of_convolutions(
     dtype: type, given: bool, sizes: tuple[int | str, ...], flags: list[str]
 ) -> None:
-    model, net = residual(dtype, given, sizes)
+    check_chain(*residual(dtype, given, sizes), sizes, flags)
+
+
+@pytest.mark.parametrize("flags", LEVELS)
+def test_weights_with_zero_points(flags: list[str]) -> None:
+    sizes = (2, 19, 21, 17)
+    check_chain(*residual(np.uint8, False, sizes, unsigned=True), sizes, flags)
+
+
+def check_chain(model: onnx.ModelProto, net: Network, sizes: Sequence[int | str], flags: list[str]) -> None:
+    """The results are onnxruntime's."""
     shape = [size if isinstance(size, int) else {"n": 3, "h": 10, "w": 13}[size] for size in sizes]
-    bounds = np.iinfo(dtype)
-    x = np.random.default_rng(1).integers(bounds.min, bounds.max + 1, shape).astype(dtype)
+    bounds = np.iinfo(net.dtype)
+    x = np.random.default_rng(1).integers(bounds.min, bounds.max + 1, shape).astype(net.dtype)
     region = whole_region(onnx.shape_inference.infer_shapes(model), name="c_run")
     (compiled,) = compile_regions([region], flags=flags)
     assert "farcall_bytes_last" in "".join(compiled.code.texts.values())
@@ -139,12 +159,12 @@ def test_chains_of_convolutions(
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("machine", ["aarch64", "s390x"])
-def test_chains_on_other_machines(machine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("machine", "unsigned"), [("aarch64", False), ("s390x", True)])
+def test_chains_on_other_machines(machine: str, unsigned: bool, tmp_path: Path) -> None:
     """Those with dot products of their own, and with the highest byte first."""
     if shutil.which(f"qemu-{machine}") is None:
         pytest.skip(f"needs qemu-{machine}")
-    model, _ = residual(np.uint8, False, (1, 19, 9, 8))
+    model, _ = residual(np.uint8, False, (1, 19, 9, 8), unsigned)
     x = np.random.default_rng(2).integers(0, 256, (1, 19, 9, 8), "u1")
     path = fc.partition(model).build(f"{machine}-linux-musl").save(tmp_path / "model.so")
     with fc.launch(f"emulator:{machine}") as device, device.connect() as session:

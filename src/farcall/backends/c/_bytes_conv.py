@@ -40,14 +40,23 @@ def _equal(count: int, most: int) -> int:
 
 def has_byte_weights(conv: Convolution, zero: ir.Value | None) -> bool:
     """Whether weights are constant, have no zero point as signed bytes, and are enough to fill tiles."""
+    zeros = weight_zeros(conv, zero)
+    return zeros is not None and not zeros.any() and conv.by_matrix
+
+
+def weight_zeros(conv: Convolution, zero: ir.Value | None) -> np.ndarray | None:
+    """The zero points of constant weights as signed bytes, one or one for each output channel.
+
+    None: the weights or the zero points are no constants, or the padding is negative.
+    """
     data, origin = constant(conv.weight), None if zero is None else constant(zero)
-    if data is None or not data.size or not conv.by_matrix or (zero is not None and origin is None):
-        return False
+    if data is None or not data.size or (zero is not None and origin is None):
+        return None
     pads = [pad for axis in conv.axes for pad in (axis.begin, axis.end)]
     if any(isinstance(pad, int) and pad < 0 for pad in pads):
-        return False
+        return None
     move = 0 if data.dtype == np.int8 else TOGGLE
-    return bool(np.all((0 if origin is None else origin.astype(np.int32)) == move))
+    return np.zeros(1, np.int64) - move if origin is None else origin.astype(np.int64).ravel() - move
 
 
 def byte_weights(conv: Convolution) -> np.ndarray:
@@ -59,13 +68,18 @@ def byte_weights(conv: Convolution) -> np.ndarray:
 
 
 def start_of_channels(
-    conv: Convolution, values: tuple[ir.Value | None, ir.Value | None], flip: int, more: int
+    conv: Convolution,
+    values: tuple[ir.Value | None, ir.Value | None],
+    flip: int,
+    more: int,
+    zeros: np.ndarray | int = 0,
 ) -> str:
     """What the sums of each channel begin with: the bias less the zero point's part; ``more`` can be read.
 
-    ``values`` are the input's zero point and the bias; ``flip`` is toggled in the input.
+    ``values`` are the input's zero point and the bias; ``flip`` is toggled in the input. ``zeros`` are those
+    of the weights.
     """
-    kernel, sums = conv.kernel, byte_weights(conv).sum(1, np.int64)
+    kernel, sums = conv.kernel, byte_weights(conv).sum(1, np.int64) - conv.depth * zeros
     none = np.zeros(1, np.int64)
     given = [none if value is None else constant(value) for value in values]
     if all(item is not None for item in given):

@@ -38,20 +38,15 @@ typedef float farcall_eight_floats __attribute__((vector_size(32)));
 typedef uint8_t farcall_sixteen __attribute__((vector_size(16)));
 typedef uint8_t farcall_sixteen_at __attribute__((vector_size(16), aligned(1), may_alias));
 #define FARCALL_DOT_VNNI(sum, u, s) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s))
-/* Bounds of floats, and what vectors of sums are, 8 or 16, times their factors, as floats between bounds. */
-#define FARCALL_BOUND(floats, least, most) \\
-  __asm__("vmaxps %2, %1, %0" : "=v"(floats) : "v"(floats), "v"(least)); \\
-  __asm__("vminps %2, %1, %0" : "=v"(floats) : "v"(floats), "v"(most));
-#define FARCALL_SCALE(scaled, sums, factor, least, most) \\
-  __asm__("vcvtdq2ps %1, %0" : "=v"(scaled) : "v"(sums)); \\
-  scaled *= factor; \\
-  FARCALL_BOUND(scaled, least, most)
-/* The low bytes of `to` become those of such vectors. */
+/* The low bytes of `to` become those of vectors of sums, 8 or 16, times their factors. */
 #define FARCALL_QUANTIZE(to, sums, factor, least, most, zero, floats, words) \\
   { \\
     floats scaled; \\
     words rounded; \\
-    FARCALL_SCALE(scaled, sums, factor, least, most) \\
+    __asm__("vcvtdq2ps %1, %0" : "=v"(scaled) : "v"(sums)); \\
+    scaled *= factor; \\
+    __asm__("vmaxps %2, %1, %0" : "=v"(scaled) : "v"(scaled), "v"(least)); \\
+    __asm__("vminps %2, %1, %0" : "=v"(scaled) : "v"(scaled), "v"(most)); \\
     __asm__("vcvtps2dq %1, %0" : "=v"(rounded) : "v"(scaled)); \\
     rounded += zero; \\
     __asm__("vpmovdb %1, %0" : "=v"(to) : "v"(rounded)); \\

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from farcall.backends.c._bytes_conv import has_byte_weights
+from farcall.backends.c._bytes_conv import weight_zeros
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._copies import Copies, like
 from farcall.backends.c._node import constant, int_attr, operand, output_used, rank
@@ -44,7 +44,7 @@ def _conv(node: ir.Node) -> Sequence[int]:
     if rank(operand(node, 0)) != 4 or int_attr(node, "group", 1) != 1:
         return ()
     conv = Convolution(node, ir.DataType.UINT32, weight=3)
-    taken = conv.outs >= _FEWEST and conv.ins > 0 and has_byte_weights(conv, zero_point(node, 5))
+    taken = conv.outs >= _FEWEST and conv.ins > 0 and weight_zeros(conv, zero_point(node, 5)) is not None
     return (0,) if taken else ()
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._bytes import TOGGLE, byte_panels
-from farcall.backends.c._bytes_conv import byte_weights, start_of_channels
+from farcall.backends.c._bytes import TOGGLE, byte_panels, words
+from farcall.backends.c._bytes_conv import byte_weights, start_of_channels, weight_zeros
 from farcall.backends.c._bytes_conv_text import SCALE
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
 from farcall.backends.c._channels_last_text import WINDOWS, product_source
@@ -61,6 +61,9 @@ class _Writer:
         self.rows: Dim = product((self.conv.images, self.conv.out_plane))
         self.fours = ceildiv(self.conv.depth, STEP)
         self.flip = TOGGLE if operand(node, 0).dtype == _D.INT8 else 0
+        zeros = weight_zeros(self.conv, zero_point(node, 5))
+        assert zeros is not None  # noqa: S101 - asked before the node was made
+        self.zeros = np.broadcast_to(zeros, self.conv.outs)
         plain = all(axis.plain for axis in self.conv.axes)
         self.direct = plain and not self.flip and self.conv.depth % STEP == 0
         self.by_columns = self._has_few_rows()
@@ -77,7 +80,7 @@ class _Writer:
         source = f"((const uint8_t*){kernel.read(operand(self.node, 0))})"
         target = f"((uint8_t*){kernel.write(self.output)})"
         weights = kernel.table(self._weights())
-        start = start_of_channels(conv, (self.zero, self.bias), self.flip, _WIDE)
+        start = start_of_channels(conv, (self.zero, self.bias), self.flip, _WIDE, self.zeros)
         scale, _ = channel_scales(conv, self.node, _WIDE, spread=True)
         self._declare_part()
         kernel.line("scale.factors += column;")
@@ -85,9 +88,10 @@ class _Writer:
         with kernel.loop("row", "row_end", start="first_row", step=block):
             kernel.line(f"const int64_t rows = row_end - row < {block} ? row_end - row : {block};")
             left = f"{source} + row * {conv.depth}" if self.direct else self._windows(source, block)
+            zeros, sums = self._sums_of_rows(left, block)
             kernel.line(
                 f"farcall_bytes_last(rows, columns, {self.fours}, {left}, {self.fours * STEP}, "
-                f"{weights} + column * {self.fours * STEP}, {start} + column, {scale}, "
+                f"{weights} + column * {self.fours * STEP}, {start} + column, {zeros}, {sums}, {scale}, "
                 f"{target} + row * {conv.outs} + column, {conv.outs});"
             )
             self._finish_block()
@@ -140,6 +144,16 @@ class _Writer:
             f"farcall_window_rows(&windows, {source}, row, rows, {around}, {self.flip}, {width}, {matrix});"
         )
         return matrix
+
+    def _sums_of_rows(self, left: str, block: int) -> tuple[str, str]:
+        """The weights' zero points, and the sum of each row of the left operand, by which they count."""
+        if not self.zeros.any():
+            return "0", "0"
+        kernel = self.kernel
+        zeros = kernel.table(words(self.zeros, self.conv.outs + _WIDE))
+        sums = kernel.scratch(_D.UINT32, minimum(self.rows, block))
+        kernel.line(f"farcall_row_sums(rows, {self.fours * STEP}, {left}, {sums});")
+        return f"{zeros} + column", sums
 
     def _finish_block(self) -> None:
         """Write what becomes of the results of a block, if there is anything."""

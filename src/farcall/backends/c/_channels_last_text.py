@@ -81,12 +81,19 @@ def _tile(rows: int) -> str:
         f"*(farcall_sixteen_at*)(c + {r} * c_row + {16 * v}) = bytes;"
         for r, v in places
     )
+    moves = "\n".join(f"    r{r}_{v} -= zero{v} * row_sums[{r}];" for r, v in places)
     return f"""static __attribute__((noinline)) void farcall_last{rows}(int64_t k, const uint8_t* a,
-    int64_t a_row, const uint8_t* first, const uint8_t* second, const uint32_t* start, const float* factors,
-    const farcall_bytes_scale* scale, uint8_t* c, int64_t c_row) {{
+    int64_t a_row, const uint8_t* first, const uint8_t* second, const uint32_t* start,
+    const uint32_t* zeros, const uint32_t* row_sums, const float* factors, const farcall_bytes_scale* scale,
+    uint8_t* c, int64_t c_row) {{
   const farcall_lanes start0 = *(const farcall_lanes_at*)start;
   const farcall_lanes start1 = *(const farcall_lanes_at*)(start + 16);
   farcall_lanes {starts};
+  if (zeros) {{
+    const farcall_lanes zero0 = *(const farcall_lanes_at*)zeros;
+    const farcall_lanes zero1 = *(const farcall_lanes_at*)(zeros + 16);
+{moves}
+  }}
   uint32_t word;
   for (int64_t i = 0; i < k; ++i, a += 4, first += 64, second += 64) {{
     const farcall_lanes b0 = *(const farcall_lanes_at*)first, b1 = *(const farcall_lanes_at*)second;
@@ -106,7 +113,8 @@ def _tile(rows: int) -> str:
 
 _VNNI_DRIVER = """\
 static void farcall_last_vnni(int64_t m, int64_t n, int64_t k, const uint8_t* a, int64_t a_row,
-    const uint8_t* b, const uint32_t* start, const farcall_bytes_scale* scale, uint8_t* c, int64_t c_row) {
+    const uint8_t* b, const uint32_t* start, const uint32_t* zeros, const uint32_t* row_sums,
+    const farcall_bytes_scale* scale, uint8_t* c, int64_t c_row) {
   uint8_t some[@TALL * 32]; /* the results of a tile that is not full */
   const float* factors = scale->factors;
   for (int64_t j = 0; j < n; j += 32, start += 32, factors += 32, b += 128 * k) {
@@ -116,13 +124,14 @@ static void farcall_last_vnni(int64_t m, int64_t n, int64_t k, const uint8_t* a,
       const uint8_t* const p = a + i * a_row;
       uint8_t *const own = c + i * c_row + j, *const to = full ? own : some;
       const int64_t step = full ? c_row : 32;
+      const uint32_t *const z = zeros ? zeros + j : 0, *const s = zeros ? row_sums + i : 0;
       rows = m - i >= @TALL ? @TALL : m - i >= @LOW ? @LOW : 1;
       if (rows == @TALL)
-        farcall_last@TALL(k, p, a_row, b, second, start, factors, scale, to, step);
+        farcall_last@TALL(k, p, a_row, b, second, start, z, s, factors, scale, to, step);
       else if (rows == @LOW)
-        farcall_last@LOW(k, p, a_row, b, second, start, factors, scale, to, step);
+        farcall_last@LOW(k, p, a_row, b, second, start, z, s, factors, scale, to, step);
       else
-        farcall_last1(k, p, a_row, b, second, start, factors, scale, to, step);
+        farcall_last1(k, p, a_row, b, second, start, z, s, factors, scale, to, step);
       for (int64_t r = 0; !full && r < rows; ++r) memcpy(own + r * c_row, to + r * 32, (size_t)(n - j));
     }
   }
@@ -130,14 +139,23 @@ static void farcall_last_vnni(int64_t m, int64_t n, int64_t k, const uint8_t* a,
 """
 
 _FINISH = """\
+/* The sum of the bytes of each row. */
+static __attribute__((noinline)) void farcall_row_sums(int64_t rows, int64_t size, const uint8_t* a,
+    uint32_t* sums) {
+  for (int64_t i = 0; i < rows; ++i, a += size) {
+    uint32_t sum = 0;
+    for (int64_t j = 0; j < size; ++j) sum += a[j];
+    sums[i] = sum;
+  }
+}
 /* Some bytes of a row of sums, each of its own channel: see farcall_bytes_finish. */
 static inline void farcall_last_finish(int64_t columns, const uint32_t* restrict sums,
-    const uint32_t* restrict start, const float* restrict factors, const farcall_bytes_scale* restrict scale,
-    uint8_t* restrict to) {
+    const uint32_t* restrict start, const uint32_t* restrict zeros, uint32_t row_sum,
+    const float* restrict factors, const farcall_bytes_scale* restrict scale, uint8_t* restrict to) {
   const float low = scale->low, high = scale->high;
   const int32_t zero = scale->zero;
   for (int64_t j = 0; j < columns; ++j) {
-    float x = (float)(int32_t)(sums[j] + start[j]) * factors[j];
+    float x = (float)(int32_t)(sums[j] + start[j] - zeros[j] * row_sum) * factors[j];
     x = x > low ? x : low;
     x = x < high ? x : high;
     to[j] = (uint8_t)((int32_t)(x + 12582912.0f - 12582912.0f) + zero);
@@ -146,16 +164,17 @@ static inline void farcall_last_finish(int64_t columns, const uint32_t* restrict
 """
 
 _DRIVER = """\
-/* C = A B + start[j], as bytes. A has rows of K words of four bytes, B is panels of 16 columns. `start` and
-   the scale's factors, of which each column has its own, can be read up to a multiple of 32. */
+/* C = A B + start[j] - row_sums[i] * zeros[j], without the latter if `zeros` is 0, as bytes. A has rows of K
+   words of four bytes, B is panels of 16 columns. `start`, `zeros` and the scale's factors, of which each
+   column has its own, can be read up to a multiple of 32. */
 static __attribute__((noinline)) void farcall_bytes_last(int64_t m, int64_t n, int64_t k, const void* left,
-    int64_t a_row, const void* right, const uint32_t* start, const farcall_bytes_scale* scale, void* target,
-    int64_t c_row) {
+    int64_t a_row, const void* right, const uint32_t* start, const uint32_t* zeros, const uint32_t* row_sums,
+    const farcall_bytes_scale* scale, void* target, int64_t c_row) {
   const uint8_t *a = (const uint8_t*)left, *b = (const uint8_t*)right;
   uint8_t* const c = (uint8_t*)target;
 #if FARCALL_VNNI
   if (farcall_has_vnni()) {
-    farcall_last_vnni(m, n, k, a, a_row, b, start, scale, c, c_row);
+    farcall_last_vnni(m, n, k, a, a_row, b, start, zeros, row_sums, scale, c, c_row);
     return;
   }
 #endif
@@ -164,6 +183,7 @@ static __attribute__((noinline)) void farcall_bytes_last(int64_t m, int64_t n, i
 #else
   enum { high = @LOW, wide = 32 };
 #endif
+  static const uint32_t none[wide];
   uint32_t sums[high * wide];
   for (int64_t j = 0; j < n; j += wide)
     for (int64_t i = 0; i < m; i += high) {
@@ -175,8 +195,8 @@ static __attribute__((noinline)) void farcall_bytes_last(int64_t m, int64_t n, i
       farcall_bytes_us(rows, columns, k, p, a_row, q, 64, 64 * k, sums, wide, 0, 0, 0, 0);
 #endif
       for (int64_t r = 0; r < rows; ++r)
-        farcall_last_finish(columns, sums + r * wide, start + j, scale->factors + j, scale,
-            c + (i + r) * c_row + j);
+        farcall_last_finish(columns, sums + r * wide, start + j, zeros ? zeros + j : none,
+            zeros ? row_sums[i + r] : 0, scale->factors + j, scale, c + (i + r) * c_row + j);
     }
 }
 """

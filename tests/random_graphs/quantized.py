@@ -98,7 +98,8 @@ def _linear_conv(b: Builder, x: str, w: str, **attributes: object) -> list[str]:
     """A QLinearConv, maybe with a scale for each output channel and a bias."""
     kind, (outs, *_), other = b.values[x].dtype, b.values[w].shape, b.values[w].dtype
     shape = (outs,) if b.chance(0.4) else ()
-    zeros = b.const(np.zeros(shape, other))
+    origin = 0 if other == np.int8 else int(b.one((0, 3, 119)))
+    zeros = b.const(np.full(shape, origin, other))
     inputs = [x, _scale(b), _zero(b, kind), w, _scale(b, *shape), zeros, _scale(b), _zero(b, kind)]
     if b.chance(0.5):
         inputs.append(b.const(b.rng.integers(-50, 50, outs).astype(np.int32)))
@@ -109,22 +110,23 @@ def _linear_conv(b: Builder, x: str, w: str, **attributes: object) -> list[str]:
 def chains(b: Builder) -> object:
     """Convolutions of 16 channels and more after each other, and what may be between them."""
     kind, sizes = b.one(BYTES), [int(b.one((1, 5, 8))) for _ in range(2)]
+    other = b.one(BYTES) if kind == np.uint8 else np.dtype(np.int8)
     x = b.new((int(b.one((1, 2))), int(b.one((16, 19))), *sizes), kind, constant=False)
     made: list[str] = []
     for _ in range(int(b.rng.integers(4, 8))):
         array, taps = b.values[x], [int(b.one((1, 1, 3))) for _ in range(2)]
         strides, outs = [int(b.one((1, 1, 2))) for _ in taps], int(b.one((16, 24, 37)))
-        w = b.new((outs, array.shape[1], *taps), np.dtype(np.int8), constant=True)
+        w = b.new((outs, array.shape[1], *taps), other, constant=True)
         x = _linear_conv(b, x, w, strides=strides, pads=[tap // 2 for tap in taps * 2])[0]
         made.append(x)
-        other = next((name for name in made[:-1] if b.values[name].shape == b.values[x].shape), "")
+        equal = next((name for name in made[:-1] if b.values[name].shape == b.values[x].shape), "")
         match int(b.rng.integers(5)):
             case 0:
                 x = b.emit("MaxPool", [x], kernel_shape=[3, 3], pads=[1] * 4, strides=strides)[0]
             case 1:
                 x = b.emit("Concat", [x, x], axis=1)[0]
-            case 2 if other:
-                parts = [part for name in (x, other) for part in (name, _scale(b), _zero(b, kind))]
+            case 2 if equal:
+                parts = [part for name in (x, equal) for part in (name, _scale(b), _zero(b, kind))]
                 out = [_scale(b), _zero(b, kind)]
                 x = b.emit("QLinearAdd", [*parts, *out], domain="com.microsoft")[0]
         made.append(x)

@@ -196,6 +196,12 @@ def test_a_chain_needs_two_convolutions_for_each_turn(count: int, turned: bool) 
     assert ("ToChannelsLast" in operators(net.model((1, 16, 5, 5), [value]))) == turned
 
 
+def test_weights_with_zero_points_are_worth_two_turns() -> None:
+    net = Network(np.dtype(np.uint8), unsigned=True)
+    found = operators(net.model((1, 16, 5, 5), [net.conv("x", (16, 16, 1, 1))]))
+    assert found == ["ToChannelsLast", "QLinearConv", "FromChannelsLast"]
+
+
 def test_what_computes_in_the_onnx_order_stays_so() -> None:
     """Groups, three axes, few output channels, and weights that are no constants."""
     for shape, attributes in [((16, 8, 1, 1), {"group": 2}), ((8, 16, 1, 1), {}), ((16, 16, 1, 1, 1), {})]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from farcall.backends.c._bytes_conv import weight_zeros
+from farcall.backends.c._bytes_conv import has_byte_weights, weight_zeros
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._copies import Copies, like
 from farcall.backends.c._node import constant, int_attr, operand, output_used, rank
@@ -26,6 +26,7 @@ from farcall.graph._microsoft_calls import DOMAIN as MICROSOFT
 from farcall.graph.dims import dims, late, same
 
 _LEAST = 2  # convolutions for each tensor that is turned
+_WORTH = 2 * _LEAST  # convolutions of bytes, that one is worth which would else be computed as 32-bit words
 _FEWEST = 16  # output channels of a convolution: a vector
 
 
@@ -108,8 +109,15 @@ class _Chain:
         made = {value for node in self.nodes for value in _made(node)}
         leaving = [value for value in made if _is_read_outside(value, self.nodes, region)]
         borders = len(self.values - made) + len(leaving)
-        convolutions = sum(node.op_type == "QLinearConv" for node in self.nodes)
-        return convolutions >= max(1, _LEAST * borders)
+        return sum(map(_worth, self.nodes)) >= max(1, _LEAST * borders)
+
+
+def _worth(node: ir.Node) -> int:
+    """How many convolutions of bytes a node is worth."""
+    if node.op_type != "QLinearConv":
+        return 0
+    zero = zero_point(node, 5)
+    return 1 if has_byte_weights(Convolution(node, ir.DataType.UINT32, weight=3), zero) else _WORTH
 
 
 def _is_read_outside(value: ir.Value, nodes: set[ir.Node], region: Region) -> bool:

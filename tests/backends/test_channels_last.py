@@ -159,7 +159,9 @@ def check_chain(model: onnx.ModelProto, net: Network, sizes: Sequence[int | str]
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize(("machine", "unsigned"), [("aarch64", False), ("s390x", True)])
+@pytest.mark.parametrize(
+    ("machine", "unsigned"), [("aarch64", False), pytest.param("s390x", True, marks=pytest.mark.long)]
+)
 def test_chains_on_other_machines(machine: str, unsigned: bool, tmp_path: Path) -> None:
     """Those with dot products of their own, and with the highest byte first."""
     if shutil.which(f"qemu-{machine}") is None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import onnx_ir as ir
 
 from farcall.backends.c._bytes_conv import has_byte_weights, weight_zeros
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._copies import Copies, like
-from farcall.backends.c._node import constant, int_attr, operand, output_used, rank
+from farcall.backends.c._node import constant, int_attr, ints_attr, operand, output_used, rank
 from farcall.backends.c._packed import DOMAIN
 from farcall.backends.c._quantized import NARROW, zero_point
 from farcall.graph import Region
@@ -28,6 +29,7 @@ from farcall.graph.dims import dims, late, same
 _LEAST = 2  # convolutions for each tensor that is turned
 _WORTH = 2 * _LEAST  # convolutions of bytes, that one is worth which would else be computed as 32-bit words
 _FEWEST = 16  # output channels of a convolution: a vector
+_MOST_TAPS = 64  # of a pool, each of which is a pointer on the stack
 
 
 def channels_last(region: Region) -> Region:
@@ -55,8 +57,9 @@ def _sum(node: ir.Node) -> Sequence[int]:
 
 
 def _pool(node: ir.Node) -> Sequence[int]:
-    x = operand(node, 0)
-    return (0,) if x.dtype in NARROW and rank(x) == 4 and not output_used(node, 1) else ()
+    x, taps = operand(node, 0), prod(ints_attr(node, "kernel_shape", []))
+    taken = x.dtype in NARROW and rank(x) == 4 and taps <= _MOST_TAPS and not output_used(node, 1)
+    return (0,) if taken else ()
 
 
 def _concat(node: ir.Node) -> Sequence[int]:

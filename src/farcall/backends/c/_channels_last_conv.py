@@ -14,7 +14,8 @@ import onnx_ir as ir
 from farcall.backends.c._bytes import TOGGLE, byte_panels, words
 from farcall.backends.c._bytes_conv import byte_weights, start_of_channels, weight_zeros
 from farcall.backends.c._bytes_conv_text import SCALE
-from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
+from farcall.backends.c._bytes_text import COLUMNS, COMMON, LOW, STEP, TALL, bytes_source
+from farcall.backends.c._channels_last_nodes import made_here
 from farcall.backends.c._channels_last_text import WINDOWS, product_source
 from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._epilogue import Epilogue
@@ -31,16 +32,11 @@ from farcall.graph.dims import Dim, ceildiv, minimum, product
 _D = ir.DataType
 _NAME = f"{DOMAIN}::QLinearConv"
 _WIDE = 2 * COLUMNS  # columns of a tile
-_TALL, _LOW = 12, 4  # rows of tiles
 _WINDOWS, _RESULTS = 1 << 18, 1 << 17  # bytes of the rows, and of the results, that are in the caches at once
-_FEWEST = 4 * _TALL  # rows of such a block
+_FEWEST = 4 * TALL  # rows of such a block
 
 
-def _made_here(node: ir.Node) -> None:
-    """Only :mod:`farcall.backends.c._channels_last` makes these nodes."""
-
-
-@loops(_NAME, check=_made_here)
+@loops(_NAME, check=made_here)
 def _emit(node: ir.Node) -> Iterator[Step]:
     yield _Writer(node, None).step()
 
@@ -106,7 +102,7 @@ class _Writer:
     def _declare_part(self) -> None:
         """Declare the rows and columns of a thread."""
         kernel, outs, rows = self.kernel, self.conv.outs, self.kernel.dim(self.rows)
-        unit, shared, other = (_WIDE, outs, self.rows) if self.by_columns else (_LOW, self.rows, outs)
+        unit, shared, other = (_WIDE, outs, self.rows) if self.by_columns else (LOW, self.rows, outs)
         cost = product((unit, other, self.fours + ELEMENT))
         begin, end = kernel.split(ceildiv(shared, unit), cost, at_once=True)
         last = kernel.dim(shared)
@@ -121,11 +117,11 @@ class _Writer:
     def _block(self) -> int:
         """The rows that are multiplied before they are finished: whole tiles, in equal blocks."""
         fitting = min(_WINDOWS // (self.fours * STEP), _RESULTS // self.conv.outs)
-        most = max(_FEWEST, fitting // _TALL * _TALL)
+        most = max(_FEWEST, fitting // TALL * TALL)
         if not isinstance(self.rows, int) or self.rows == 0:
             return most
         each = -(-self.rows // -(-self.rows // most))
-        return min(most, -(-each // _TALL) * _TALL)
+        return min(most, -(-each // TALL) * TALL)
 
     def _windows(self, source: str, block: int) -> str:
         """Copy the windows of a block; returns where they are."""

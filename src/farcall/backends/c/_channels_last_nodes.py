@@ -23,11 +23,11 @@ from farcall.graph.dims import ceildiv, dims, product
 _PIXELS = 64  # whose channels are written while they are in the caches
 
 
-def _made_here(node: ir.Node) -> None:
+def made_here(node: ir.Node) -> None:
     """Only :mod:`farcall.backends.c._channels_last` makes these nodes."""
 
 
-@loops(f"{DOMAIN}::ToChannelsLast", f"{DOMAIN}::FromChannelsLast", check=_made_here)
+@loops(f"{DOMAIN}::ToChannelsLast", f"{DOMAIN}::FromChannelsLast", check=made_here)
 def _turned(node: ir.Node) -> Iterator[Step]:
     kernel, x = Kernel(), operand(node, 0)
     p, q = kernel.read(x), kernel.write(node.outputs[0])
@@ -45,7 +45,7 @@ def _turned(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-@loops(f"{DOMAIN}::MaxPool", check=_made_here)
+@loops(f"{DOMAIN}::MaxPool", check=made_here)
 def _max_pool(node: ir.Node) -> Iterator[Step]:
     """The rows of channels that a window has are joined."""
     kernel, x = Kernel(), operand(node, 0)
@@ -75,7 +75,7 @@ def _max_pool(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-@loops(f"{DOMAIN}::Concat", check=_made_here)
+@loops(f"{DOMAIN}::Concat", check=made_here)
 def _concat(node: ir.Node) -> Iterator[Step]:
     """Of channels: those of the inputs follow each other in each pixel."""
     kernel, out = Kernel(), node.outputs[0]
@@ -95,7 +95,7 @@ def _concat(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-@loops(f"{DOMAIN}::QLinearGlobalAveragePool", check=_made_here)
+@loops(f"{DOMAIN}::QLinearGlobalAveragePool", check=made_here)
 def _global_pool(node: ir.Node) -> Iterator[Step]:
     kernel, x = Kernel(), operand(node, 0)
     images, channels, *plane = dims(x)

@@ -22,7 +22,7 @@ from ..exact_bytes import seven_bits
 from .harness import NATIVE, compile_regions, whole_region
 
 AVX2 = ["-mavx2", "-mfma"] if "avx2" in host_cpu_flags() else []
-LEVELS = [["-O2"], ["-O3", *AVX2], ["-O3", *NATIVE]]
+LEVELS = [["-O1"], ["-O1", *AVX2], ["-O1", *NATIVE]]
 MICROSOFT = "com.microsoft"
 
 
@@ -129,9 +129,14 @@ def residual(
 
 
 @pytest.mark.parametrize("flags", LEVELS)
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize(
-    ("given", "sizes"), [(False, (2, 19, 21, 17)), (True, ("n", 19, "h", "w")), (True, (1, 19, 40, 41))]
+    ("dtype", "given", "sizes"),
+    [
+        (np.uint8, False, (2, 19, 21, 17)),
+        (np.int8, False, (1, 19, 21, 17)),
+        (np.int8, True, ("n", 19, "h", "w")),
+        (np.uint8, True, (1, 19, 40, 41)),
+    ],
 )
 def test_chains_of_convolutions(
     dtype: type, given: bool, sizes: tuple[int | str, ...], flags: list[str]

@@ -22,14 +22,21 @@ def conv_source() -> str:
 
 # How sums become bytes, before the functions that make them.
 SCALE = """\
-/* How sums become bytes: each times the factor of its row (`step` is 0 if all rows have one), rounded to the
-   nearest, ties to even, between two bounds, plus the zero point. */
+/* How sums become bytes: each times the factor of its output channel (`step` is 0 if all have one), rounded
+   to the nearest, ties to even, between two bounds, plus the zero point. */
 typedef struct {
   const float* factors;
   int64_t step;
   float low, high;
   int32_t zero;
 } farcall_bytes_scale;
+/* Rounds by adding and subtracting 1.5 * 2^23, in whose neighbourhood floats are integers, since old x86 has
+   no instruction for it. */
+static inline uint8_t farcall_byte_of(float x, float low, float high, int32_t zero) {
+  x = x > low ? x : low;
+  x = x < high ? x : high;
+  return (uint8_t)((int32_t)(x + 12582912.0f - 12582912.0f) + zero);
+}
 #if FARCALL_VNNI
 typedef uint32_t farcall_eight __attribute__((vector_size(32)));
 typedef uint32_t farcall_eight_at __attribute__((vector_size(32), aligned(1), may_alias));
@@ -56,8 +63,7 @@ typedef uint8_t farcall_sixteen_at __attribute__((vector_size(16), aligned(1), m
 
 _FINISH = """\
 /* Some columns of a row, from sums and what they start with. The bounds are in memory: of known ones,
-   compilers make slow conditions. Rounds by adding and subtracting 1.5 * 2^23, in whose neighbourhood floats
-   are integers, since old x86 has no instruction for it. */
+   compilers make slow conditions. */
 static __attribute__((noinline)) void farcall_bytes_finish(int64_t columns, const uint32_t* restrict sums,
     uint32_t start, const farcall_bytes_scale* restrict scale, int64_t channel, char* restrict to) {
   if (!scale) {
@@ -69,12 +75,8 @@ static __attribute__((noinline)) void farcall_bytes_finish(int64_t columns, cons
   }
   const float factor = scale->factors[channel], low = scale->low, high = scale->high;
   const int32_t zero = scale->zero;
-  for (int64_t j = 0; j < columns; ++j) {
-    float x = (float)(int32_t)(sums[j] + start) * factor;
-    x = x > low ? x : low;
-    x = x < high ? x : high;
-    ((uint8_t*)to)[j] = (uint8_t)((int32_t)(x + 12582912.0f - 12582912.0f) + zero);
-  }
+  for (int64_t j = 0; j < columns; ++j)
+    ((uint8_t*)to)[j] = farcall_byte_of((float)(int32_t)(sums[j] + start) * factor, low, high, zero);
 }
 """
 

@@ -27,7 +27,7 @@ from farcall.graph._microsoft_calls import DOMAIN as MICROSOFT
 from farcall.graph.dims import dims, late, same
 
 _LEAST = 2  # convolutions for each tensor that is turned
-_WORTH = 2 * _LEAST  # convolutions of bytes, that one is worth which would else be computed as 32-bit words
+_WORTH = 2 * _LEAST  # what a convolution counts that would be one of 32-bit words outside of a chain
 _FEWEST = 16  # output channels of a convolution: a vector
 _MOST_TAPS = 64  # of a pool, each of which is a pointer on the stack
 
@@ -116,7 +116,7 @@ class _Chain:
 
 
 def _worth(node: ir.Node) -> int:
-    """How many convolutions of bytes a node is worth."""
+    """For how many convolutions of bytes a node counts."""
     if node.op_type != "QLinearConv":
         return 0
     zero = zero_point(node, 5)

@@ -155,10 +155,8 @@ static inline void farcall_last_finish(int64_t columns, const uint32_t* restrict
   const float low = scale->low, high = scale->high;
   const int32_t zero = scale->zero;
   for (int64_t j = 0; j < columns; ++j) {
-    float x = (float)(int32_t)(sums[j] + start[j] - zeros[j] * row_sum) * factors[j];
-    x = x > low ? x : low;
-    x = x < high ? x : high;
-    to[j] = (uint8_t)((int32_t)(x + 12582912.0f - 12582912.0f) + zero);
+    const uint32_t sum = sums[j] + start[j] - zeros[j] * row_sum;
+    to[j] = farcall_byte_of((float)(int32_t)sum * factors[j], low, high, zero);
   }
 }
 """

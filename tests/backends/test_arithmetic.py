@@ -120,9 +120,28 @@ def test_power() -> None:
     ]
     cases += [Case("Pow", [x, np.array([2.0], np.float32)], constants=[1])]
     i = np.array([0, 1, -1, 3, -7], np.int32)
+    cases += [Case("Pow", [i, np.array(3, np.float32)], constants=[1])]
     cases += [Case("Pow", [i, np.array(e, np.int64)]) for e in (0, 1, 2, 5)]
     cases += [Case("Pow", [np.abs(i).astype(np.int64), np.array(1.5, np.float32)])]
     check(cases)
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_powers_that_are_known_are_those_of_pow(kind: str) -> None:
+    """Those of onnxruntime and, for one exponent, of numpy are no powers of -0 and -infinity, but Sqrt."""
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+    g ({kind}[n] x) => ({kind}[n] a, {kind}[n] b, {kind}[n] c)
+    <float cube = {{3.0}}, float half = {{0.5}}, float inverse = {{-0.5}}> {{
+      a = Pow(x, cube) b = Pow(x, half) c = Pow(x, inverse)
+    }}""")
+    x = np.array([0, -0.0, np.inf, -np.inf, np.nan, -1, 2, 0.1, 1e13, 3e-14])
+    x = x.astype(np.float32 if kind == "float" else np.float64)
+    main = fc.partition(model).build().load()["main"]
+    with np.errstate(all="ignore"):
+        for found, power in zip(main(x), (3, 0.5, -0.5), strict=True):
+            true = np.power(x, np.full_like(x, power))
+            np.testing.assert_allclose(np.from_dlpack(found), true, rtol=4 * np.finfo(x.dtype).eps)
+            np.testing.assert_array_equal(np.signbit(found)[:4], np.signbit(true)[:4])
 
 
 def test_clip_and_extremes_keep_nan() -> None:

@@ -38,8 +38,8 @@ class Activation:
     def text(self, x: str, dtype: ir.DataType | None) -> str:
         """The C expression; ``x`` is the name of a variable."""
         one, a, b = (c_literal(value, dtype) for value in (1, self.alpha, self.beta))
-        sigmoid, exp, expm1, tanh, fabs, log1p = (
-            scalar.function(dtype, name) for name in ("sigmoid", "exp", "expm1", "tanh", "fabs", "log1p")
+        sigmoid, expm1, tanh, fabs, softplus = (
+            scalar.function(dtype, name) for name in ("sigmoid", "expm1", "tanh", "fabs", "softplus")
         )
         line = f"{a} * {x} + {b}"
         return {
@@ -47,7 +47,7 @@ class Activation:
             "tanh": f"{tanh}({x})",
             "sigmoid": f"{sigmoid}({x})",
             "softsign": f"({x} / ({one} + {fabs}({x})))",
-            "softplus": f"({log1p}({exp}(-{fabs}({x}))) + ({x} < 0 ? 0 : {x}))",
+            "softplus": f"{softplus}({x})",
             "affine": f"({line})",
             "leakyrelu": f"({x} < 0 ? {a} * {x} : {x})",
             "thresholdedrelu": f"({x} < {a} ? 0 : {x})",

@@ -115,13 +115,29 @@ def _check_pow(node: ir.Node) -> None:
 def _pow(node: ir.Node, a: str, b: str) -> str:
     base, exponent = operand(node, 0).dtype, operand(node, 1).dtype
     known = constant(operand(node, 1))
-    if known is not None and known.size == 1 and known.item() == 2:
-        return scalar.wrapping(base, a, "*", a)
+    if known is not None and known.size == 1:
+        product = _known_power(base, a, known.item())
+        if product:
+            return product
     if base in INTEGERS and exponent in INTEGERS:
         return f"({c_type(base)})farcall_ipow((uint64_t){a}, (int64_t){b})"
     if base == exponent:
         return f"{scalar.function(base, 'pow')}({a}, {b})"
     return scalar.convert(_D.DOUBLE, base, f"pow((double){a}, (double){b})")
+
+
+def _known_power(base: ir.DataType | None, a: str, exponent: float) -> str:
+    """C of a power that needs no call of ``pow``, as those of GELU and of norms; '' if there is none.
+
+    ``pow`` of -0 and of -infinity are those of 0 and infinity where the exponent is a half: C99, F.10.4.4.
+    """
+    if exponent == 2:
+        return scalar.wrapping(base, a, "*", a)
+    if base not in FLOATS:
+        return ""
+    root = f"({a} == -INFINITY ? INFINITY : {scalar.function(base, 'sqrt')}({a}) + {c_literal(0, base)})"
+    products = {3: f"{a} * {a} * {a}", 0.5: root, -0.5: f"{c_literal(1, base)} / {root}"}
+    return products.get(exponent, "")
 
 
 _LIBM = {
@@ -192,8 +208,7 @@ def _selu(node: ir.Node, x: str) -> str:
 
 @elementwise("Softplus", check=_check_floats)
 def _softplus(node: ir.Node, x: str) -> str:
-    exp, log1p, fabs = (scalar.function(_dtype(node), name) for name in ("exp", "log1p", "fabs"))
-    return f"{log1p}({exp}(-{fabs}({x}))) + ({x} < 0 ? 0 : {x})"
+    return f"{scalar.function(_dtype(node), 'softplus')}({x})"
 
 
 @elementwise("Softsign", check=_check_floats)
@@ -235,7 +250,7 @@ def _swish(node: ir.Node, x: str) -> str:
 
 @elementwise("Mish", check=_check_floats)
 def _mish(node: ir.Node, x: str) -> str:
-    return f"{x} * {scalar.function(_dtype(node), 'tanh')}({_softplus(node, x)})"
+    return f"{scalar.function(_dtype(node), 'mish')}({x})"
 
 
 @elementwise("Celu", check=_check_floats)

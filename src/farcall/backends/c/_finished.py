@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from farcall.backends.c._epilogue import Epilogue
-from farcall.backends.c._gemm import Left, Right, Start, call_gemm, gemm_type
+from farcall.backends.c._gemm import Left, Right, Start, call_gemm, gemm_type, packs_rows
 from farcall.backends.c._kernel import Kernel
 
 _HOT = 1 << 15  # elements of the result of a product that are in the caches when the product ends
@@ -33,7 +33,10 @@ def call_finished(
         call_gemm(kernel, dtype, sizes, a, b, c, start, parts)
         return
     rows, columns, _ = sizes
-    kernel.line(f"const int64_t some = farcall_max({_HOT} * parts / (({rows}) * {columns}), 1);")
+    some = f"farcall_max({_HOT} * parts / (({rows}) * {columns}), 1)"
+    if packs_rows(dtype, sizes, a, b):  # once, rather than for some columns after others
+        some = "parts"
+    kernel.line(f"const int64_t some = {some};")
     with kernel.loop("part0", parts[1], start=parts[0], step="some"):
         kernel.line(f"const int64_t part1 = {parts[1]} - part0 < some ? {parts[1]} : part0 + some;")
         call_gemm(kernel, dtype, sizes, a, b, c, start, ("part0", "part1"))

@@ -171,8 +171,8 @@ def call_gemm(
     kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more, room])});")
 
 
-def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right) -> str:
-    """Memory for many rows of A that the product packs: those of a transposed A, or pages apart.
+def packs_rows(dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right) -> bool:
+    """Whether a product packs many rows of A: those of a transposed A, or pages apart.
 
     A packed B that stays in the caches is rather read again for each few rows.
     """
@@ -180,10 +180,15 @@ def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Le
     few = any(size is not None and size < BAND for size in (m, n))
     apart = a.row.isdecimal() and int(a.row) * itemsize(dtype) % PAGE == 0
     is_cached = b.layout is Layout.PANELS and (n or 0) * (k or 0) * itemsize(dtype) < _CACHED
-    if few or a.column == str(GROUP) or is_cached or not (apart or a.column != "1"):
+    return not few and a.column != str(GROUP) and not is_cached and (apart or a.column != "1")
+
+
+def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right) -> str:
+    """Memory for the rows of A that the product packs."""
+    if not packs_rows(dtype, sizes, a, b):
         return "0"
     assert dtype is not None  # noqa: S101 - of a product
-    return kernel.scratch(dtype, room(m))
+    return kernel.scratch(dtype, room(int(sizes[0]) if sizes[0].isdecimal() else None))
 
 
 def _may_be_thin(sizes: Sequence[str], a: Left, b: Right, panel: int) -> bool:

@@ -1,11 +1,13 @@
-"""exp, exp - 1, tanh, erf and the sigmoid of a float without calls and branches: compilers vectorize them.
+"""exp, log, tanh, erf and their kin for a float, without calls and branches: compilers vectorize them.
 
-The error is at most 2.5 units in the last place (tests/backends/test_math.py), but that the sigmoid is 0
-where it is below 2^-126. Infinities, zeros and NaN are right. Coefficients: minimax fits (least squares,
+The error is at most 2.5 units in the last place, of Mish 4 (tests/backends/test_math.py), but that the
+sigmoid is 0 where it is below 2^-126. Infinities, zeros and NaN are right. Coefficients: minimax fits (least squares,
 weighted by Lawson's rule) over the ranges named. Code for double calls libm.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -29,23 +31,33 @@ static inline float farcall_scaled(float p, uint32_t n) {
 _ROUND = "12582912.0f"  # 1.5 * 2^23, which rounds what is added to it
 
 
-def _exponential(name: str, bounds: str, polynomial: str, result: str, rounder: str = _ROUND) -> str:
+# Of (exp(r) - 1 - r) / r^2, the highest power first: exp(r) is off by 3e-9 of itself, or by 1.1e-7.
+_CLOSE = ("0.0013814596f", "0.0083687175f", "0.04166839f", "0.16666521f", "0.49999994f")
+_SHORT = ("0.0083125203f", "0.041890157f", "0.16667115f", "0.49999231f")
+
+
+def _exponential(
+    name: str,
+    bounds: str,
+    polynomial: str,
+    result: str,
+    rounder: str = _ROUND,
+    coefficients: Sequence[str] = _CLOSE,
+) -> str:
     """A function made of exp(t) = 2^n exp(r), |r| <= ln(2)/2: ``p`` is the ``polynomial`` of r.
 
     ``bounds`` makes ``t`` of ``x``, and ``result`` returns. The integer n is in the low ``bits``, and what
     ``rounder`` has there is added to it.
     """
+    first, *others = coefficients
+    terms = "".join(f"  p = p * r + {one};\n" for one in others)
     return f"""static inline float {name}(float x) {{
 {bounds}  const float shifted = t * 1.44269504f + {rounder};
   const float n = shifted - {rounder};
   float r = t - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  float p = 0.0013814596f;
-  p = p * r + 0.0083687175f;
-  p = p * r + 0.04166839f;
-  p = p * r + 0.16666521f;
-  p = p * r + 0.49999994f;
-  p = {polynomial};
+  float p = {first};
+{terms}  p = {polynomial};
   uint32_t bits;
   memcpy(&bits, &shifted, sizeof bits);
 {result}}}"""
@@ -86,6 +98,7 @@ _DECAY = _exponential(
     _WHOLE,
     "  p = farcall_scaled(p, bits);\n  return x < -103.97f ? 0.0f : p;\n",
     "12582976.0f",
+    _SHORT,
 )
 
 # exp(x) - 1 = 2^n ((exp(r) - 1) + (1 - 2^-n)), which is exact near zero, where exp(x) is rounded to 1. Below
@@ -143,10 +156,63 @@ _ERF = """static inline float farcall_erff(float x) {
   return t < 1.0f ? x * p : large;
 }"""
 
-_OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay")
-_OTHERS = {"sigmoid": "farcall_sigmoid", "decay": "exp"}  # of double
+# log(1 + r) of r from sqrt(1/2) - 1 to sqrt(2) - 1, and log(x) = n log(2) + log(1 + r). A subnormal x is made
+# normal first.
+_LOG = """static inline float farcall_log_nearf(float r) {
+  float p = -0.0763451171f;
+  p = p * r + 0.12761597f;
+  p = p * r - 0.131601862f;
+  p = p * r + 0.142017556f;
+  p = p * r - 0.166233567f;
+  p = p * r + 0.20001227f;
+  p = p * r - 0.250008211f;
+  p = p * r + 0.333333317f;
+  return p * r * (r * r) + (r - 0.5f * (r * r));
+}
+static inline float farcall_logf(float x) {
+  const int tiny = x < 1.17549435e-38f;
+  float m = tiny ? x * 8388608.0f : x;
+  uint32_t bits;
+  memcpy(&bits, &m, sizeof bits);
+  const int32_t power = (int32_t)(bits - 0x3f3504f3u) >> 23;
+  const float n = (float)(tiny ? power - 23 : power);
+  bits -= (uint32_t)power << 23;
+  memcpy(&m, &bits, sizeof m);
+  const float near = farcall_log_nearf(m - 1.0f);
+  const float y = n * 0.693359375f + (near - n * 2.12194440e-4f);
+  const float edge = x < 0.0f ? NAN : x == 0.0f ? -INFINITY : x;
+  return x > 0.0f && x < INFINITY ? y : edge;
+}"""
+
+# log(1 + exp(x)) = max(x, 0) + log(1 + e), where e = exp(-|x|) is at most 1. Of a large e, log(1 + e) =
+# log(2) + log(1 + (e - 1) / 2), whose difference is exact.
+_SOFTPLUS = """static inline float farcall_softplusf(float x) {
+  const float e = farcall_expf(-fabsf(x));
+  const int large = e > 0.41421357f;
+  const float near = farcall_log_nearf(large ? 0.5f * (e - 1.0f) : e);
+  return (large ? near + 0.693147181f : near) + (x < 0.0f ? 0.0f : x);
+}
+static inline double farcall_softplus(double x) { return log1p(exp(-fabs(x))) + (x < 0 ? 0 : x); }"""
+
+# x tanh(softplus(x)) = x w / (w + 2), where w = (1 + exp(x))^2 - 1. From 20 on, the quotient is 1.
+_MISH = """static inline float farcall_mishf(float x) {
+  const float e = farcall_expf(x > 20.0f ? 20.0f : x), w = e * (e + 2.0f);
+  return x * (w / (w + 2.0f));
+}
+static inline double farcall_mish(double x) {
+  const double e = exp(x > 20 ? 20 : x), w = e * (e + 2);
+  return x * (w / (w + 2));
+}"""
+
+_OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish")
+_OTHERS = {
+    "decay": "exp",
+    **{name: f"farcall_{name}" for name in ("sigmoid", "softplus", "mish")},
+}  # of double
 # A later one may call an earlier one.
-FUNCTIONS = "\n".join((_SCALE, _EXP, _EXP_NORMAL, _SIGMOID, _DECAY, _EXPM1, _TANH, _ERF))
+FUNCTIONS = "\n".join(
+    (_SCALE, _EXP, _EXP_NORMAL, _SIGMOID, _DECAY, _EXPM1, _TANH, _ERF, _LOG, _SOFTPLUS, _MISH)
+)
 
 
 def function(dtype: ir.DataType | None, name: str) -> str:

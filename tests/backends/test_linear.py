@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
+import farcall as fc
 from farcall.backends.c import CBackend
 from farcall.toolchain import Source, Target, compile_sources, find_compiler
 from farcall.toolchain._target import cpu_level, host_cpu_flags
@@ -185,17 +186,22 @@ def test_transposed_operands_that_fill_no_squares(dtype: type) -> None:
     check([Case("Gemm", [a, b], attributes[0])], native_flags())
 
 
-def test_rows_a_page_apart_are_packed() -> None:
-    a, b = normal(100, 1024), normal(1024, 100, seed=1)
+@pytest.mark.parametrize("rows", [100, 101, 386])
+@pytest.mark.parametrize(("dtype", "depth"), [(np.float32, 2048), (np.float64, 1024)])
+def test_rows_a_page_apart_are_gathered(rows: int, dtype: type, depth: int) -> None:
+    """Memory is for 102 rows, and for all that fit: 384. The last two of 386 fill no tile."""
+    a, b = normal(rows, depth).astype(dtype), normal(depth, 100, seed=1).astype(dtype)
+    start = normal(1, 100, seed=2).astype(dtype)
     for constants in ([], [1]):
-        check([Case("MatMul", [a, b], constants=constants, rtol=1e-3, atol=1e-3)], native_flags())
+        check([Case("Gemm", [a, b, start], constants=constants, rtol=1e-3, atol=1e-3)], native_flags())
 
 
-@pytest.mark.parametrize("rows", [101, 390])
-def test_rows_a_page_apart_are_packed_at_once_for_large_weights(rows: int) -> None:
-    """Memory is for 102 rows, and for all that fit: 384."""
-    a, b = normal(rows, 2048), normal(2048, 1030, seed=1)
-    check([Case("MatMul", [a, b], constants=[1], rtol=1e-3, atol=1e-3)], native_flags())
+def test_rows_whose_distance_is_known_late_are_gathered_on_the_stack() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[m, k] a, float[k, n] b) => (float[m, n] c) { c = MatMul(a, b) }""")
+    a, b = normal(101, 1024), normal(1024, 100, seed=1)
+    found = fc.partition(model).build().load()["main"](a, b)
+    np.testing.assert_allclose(np.from_dlpack(found), a @ b, rtol=1e-3, atol=1e-3)
 
 
 def test_a_few_rows_of_few_and_many_steps() -> None:

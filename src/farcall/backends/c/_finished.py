@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from farcall.backends.c._epilogue import Epilogue
-from farcall.backends.c._gemm import Left, Right, Start, call_gemm, gemm_type, packs_rows
+from farcall.backends.c._gemm import Left, Right, Start, call_gemm, copies_rows, gemm_type
 from farcall.backends.c._kernel import Kernel
 
 _HOT = 1 << 15  # elements of the result of a product that are in the caches when the product ends
@@ -34,7 +34,7 @@ def call_finished(
         return
     rows, columns, _ = sizes
     some = f"farcall_max({_HOT} * parts / (({rows}) * {columns}), 1)"
-    if packs_rows(dtype, sizes, a, b):  # once, rather than for some columns after others
+    if copies_rows(dtype, sizes, a):  # once, rather than for some columns after others
         some = "parts"
     kernel.line(f"const int64_t some = {some};")
     with kernel.loop("part0", parts[1], start=parts[0], step="some"):

@@ -32,8 +32,6 @@ from farcall.backends.c._tall_text import LONGEST
 from farcall.backends.c._thin_text import FLAT, Layout, thin_calls, thin_kernels
 from farcall.graph.dims import Dim, product
 
-_CACHED = 8 << 20  # bytes of B that a cache may hold, of several cores
-
 
 @dataclass(frozen=True)
 class Left:
@@ -167,25 +165,20 @@ def call_gemm(
         name = f"farcall_{verb}_parts_{word}"
     elif rows:
         name, more = f"farcall_{verb}_part_{word}", [*rows, "0", sizes[1]]
-    room = f"({word}*)({_room(kernel, dtype, sizes, a, b)})"
+    room = f"({word}*)({_room(kernel, dtype, sizes, a)})"
     kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more, room])});")
 
 
-def packs_rows(dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right) -> bool:
-    """Whether a product packs many rows of A: those of a transposed A, or pages apart.
-
-    A packed B that stays in the caches is rather read again for each few rows.
-    """
-    m, n, k = (int(size) if size.isdecimal() else None for size in sizes)
-    few = any(size is not None and size < BAND for size in (m, n))
+def copies_rows(dtype: ir.DataType | None, sizes: Sequence[str], a: Left) -> bool:
+    """Whether a product makes a copy of many rows of A: those of a transposed A, or pages apart."""
+    few = any(size.isdecimal() and int(size) < BAND for size in sizes[:2])
     apart = a.row.isdecimal() and int(a.row) * itemsize(dtype) % PAGE == 0
-    is_cached = b.layout is Layout.PANELS and (n or 0) * (k or 0) * itemsize(dtype) < _CACHED
-    return not few and a.column != str(GROUP) and not is_cached and (apart or a.column != "1")
+    return not few and a.column != str(GROUP) and (apart or a.column != "1")
 
 
-def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right) -> str:
-    """Memory for the rows of A that the product packs."""
-    if not packs_rows(dtype, sizes, a, b):
+def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left) -> str:
+    """Memory for the copy."""
+    if not copies_rows(dtype, sizes, a):
         return "0"
     assert dtype is not None  # noqa: S101 - of a product
     return kernel.scratch(dtype, room(int(sizes[0]) if sizes[0].isdecimal() else None))

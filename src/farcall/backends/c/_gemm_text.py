@@ -30,6 +30,7 @@ _LESS_DEPTH = 256  # the same with others: 16 KB of two panels, which fit L1 cac
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 _BANDS = 4  # in a block, where B is copied once for all of its rows
 PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
+_APART = 16  # elements between gathered rows of a block, so that few of them fall on the same lines
 FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 _PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 _PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
@@ -38,9 +39,9 @@ GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be 
 
 
 def room(m: int | None) -> int:
-    """Elements of memory for rows of A that a product of m rows, or of any number, packs."""
+    """Elements of memory for rows of A that a product of m rows, or of any number, copies."""
     rows = _BANDS * BAND if m is None else min(-(-m // GROUP) * GROUP, _BANDS * BAND)
-    return rows * _DEPTH + GROUP_SLACK
+    return rows * (_DEPTH + _APART) + GROUP_SLACK
 
 
 def panel_width(itemsize: int) -> int:
@@ -75,7 +76,7 @@ def with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
         "LESS_DEPTH": _LESS_DEPTH, "MOST_DEPTH": _DEPTH, "BANDS": _BANDS, "BAND": BAND, "FEW": FEW,
-        "PAGE": PAGE, "NARROW": NARROW,
+        "PAGE": PAGE, "APART": _APART, "NARROW": NARROW,
         "COLUMNS": _PART_COLUMNS, "ROWS": _PART_ROWS, "MANY_PARTS": _MANY_PARTS,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -219,7 +220,7 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
 }
 
 /* The body of a tile takes long to compile: there are those for packed rows and for contiguous ones, whose
- * strides are constants. Other rows are packed first. */
+ * strides are constants. Other rows are copied first. */
 static __attribute__((noinline)) void farcall_packed_KIND(int64_t m, int64_t n, int64_t k, const KIND* a,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column) {
@@ -232,14 +233,9 @@ static __attribute__((noinline)) void farcall_plain_KIND(int64_t m, int64_t n, i
   farcall_blocks_KIND(m, n, k, a, a_row, 1, GROUP * a_row, b, b_row, b_panel, c, c_row, start, start_row,
       start_column, 0);
 }
-/* Packs rows; what is contiguous is read in order. */
 static void farcall_groups_KIND(int64_t rows, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
     KIND* groups) {
-  for (int64_t r = 0; a_column == 1 && r < (rows + GROUP - 1) / GROUP * GROUP; ++r) {
-    KIND* const to = groups + r / GROUP * GROUP * k + r % GROUP;
-    for (int64_t i = 0; i < k; ++i) to[i * GROUP] = r < rows ? a[r * a_row + i] : 0;
-  }
-  for (int64_t i = 0; a_column != 1 && i < k; ++i, a += a_column) {
+  for (int64_t i = 0; i < k; ++i, a += a_column) {
     KIND* to = groups + i * GROUP;
     int64_t r = 0;
     for (; a_row == 1 && r + GROUP <= rows; r += GROUP, to += k * GROUP)
@@ -248,28 +244,35 @@ static void farcall_groups_KIND(int64_t rows, int64_t k, const KIND* a, int64_t 
       for (int64_t t = 0; t < GROUP; ++t) to[t] = r + t < rows ? a[(r + t) * a_row] : 0;
   }
 }
+/* Contiguous rows that are pages apart need not be packed, only be nearer to each other. */
 static __attribute__((noinline)) void farcall_strided_KIND(int64_t m, int64_t n, int64_t k, int64_t most,
     const KIND* a, int64_t a_row, int64_t a_column, const KIND* b, int64_t b_row, int64_t b_panel,
     KIND* c, int64_t c_row, const KIND* start, int64_t start_row, int64_t start_column, KIND* room) {
-  KIND own[4 * GROUP * LESS_DEPTH + SLACK], *const groups = room ? room : own;
-  /* B is copied once for `most` rows. */
+  KIND own[4 * GROUP * LESS_DEPTH + SLACK], *const copy = room ? room : own;
+  /* B is read once for `most` rows. */
   const int64_t depth = room ? farcall_depth_KIND : 4 * GROUP * LESS_DEPTH / most;
   for (int64_t i0 = 0; i0 < m; i0 += most, a += most * a_row, c += most * c_row) {
     const int64_t rows = m - i0 < most ? m - i0 : most;
     for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += depth) {
       const int64_t k1 = k - k0 < depth ? k - k0 : depth;
-      farcall_groups_KIND(rows, k1, a + k0 * a_column, a_row, a_column, groups);
-      if (k0 == 0)
-        farcall_packed_KIND(rows, n, k1, groups, b, b_row, b_panel, c, c_row,
-            start ? start + i0 * start_row : 0, start_row, start_column);
-      else
-        farcall_packed_KIND(rows, n, k1, groups, b + k0 * b_row, b_row, b_panel, c, c_row, c, c_row, 1);
+      const KIND *const b0 = b + k0 * b_row, *s = start ? start + i0 * start_row : 0;
+      int64_t s_row = start_row, s_column = start_column;
+      if (k0 > 0) s = c, s_row = c_row, s_column = 1;
+      if (a_column == 1 && rows >= GROUP) {
+        const int64_t pitch = k1 + (room ? APART : 0);
+        for (int64_t r = 0; r < rows; ++r)
+          memcpy(copy + r * pitch, a + r * a_row + k0, (size_t)k1 * sizeof *a);
+        farcall_plain_KIND(rows, n, k1, copy, pitch, b0, b_row, b_panel, c, c_row, s, s_row, s_column);
+      } else {
+        farcall_groups_KIND(rows, k1, a + k0 * a_column, a_row, a_column, copy);
+        farcall_packed_KIND(rows, n, k1, copy, b0, b_row, b_panel, c, c_row, s, s_row, s_column);
+      }
     }
   }
 }
 
 /* Rows `i` to `i_end` and columns `j` to `j_end` of a product: a whole number of groups and panels, or up to
- * the end. Rows that are packed first have `room`, or, if that is 0, some on the stack, which is small. */
+ * the end. Rows that are copied first have `room`, or, if that is 0, some on the stack, which is small. */
 HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,

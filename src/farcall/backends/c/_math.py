@@ -1,8 +1,8 @@
 """exp, log, tanh, erf and their kin for a float, without calls and branches: compilers vectorize them.
 
 The error is at most 2.5 units in the last place, of Mish 4 (tests/backends/test_math.py), but that the
-sigmoid is 0 where it is below 2^-126. Infinities, zeros and NaN are right. Coefficients: minimax fits (least squares,
-weighted by Lawson's rule) over the ranges named. Code for double calls libm.
+sigmoid is 0 where it is below 2^-126. Infinities, zeros and NaN are right. Coefficients: minimax fits (least
+squares, weighted by Lawson's rule) over the ranges named. Code for double calls libm.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ _DEPTH = 512  # rows of B in a block of K with vectors of 64 bytes: 64 KB of two
 _LESS_DEPTH = 256  # the same with others: 16 KB of two panels, which fit L1 caches, and the stacks of boards
 BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 _BANDS = 4  # in a block, where B is copied once for all of its rows
+_CHUNK = 128  # columns of a packed B that all rows of A meet before the next ones
 PAGE = 4096  # bytes between rows that fall on the same lines of an L1 cache
 _APART = 16  # elements between gathered rows of a block, so that few of them fall on the same lines
 FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
@@ -76,7 +77,7 @@ def with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
         "LESS_DEPTH": _LESS_DEPTH, "MOST_DEPTH": _DEPTH, "BANDS": _BANDS, "BAND": BAND, "FEW": FEW,
-        "PAGE": PAGE, "APART": _APART, "NARROW": NARROW,
+        "PAGE": PAGE, "APART": _APART, "CHUNK": _CHUNK, "NARROW": NARROW,
         "COLUMNS": _PART_COLUMNS, "ROWS": _PART_ROWS, "MANY_PARTS": _MANY_PARTS,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -230,8 +231,11 @@ static __attribute__((noinline)) void farcall_packed_KIND(int64_t m, int64_t n, 
 static __attribute__((noinline)) void farcall_plain_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column) {
-  farcall_blocks_KIND(m, n, k, a, a_row, 1, GROUP * a_row, b, b_row, b_panel, c, c_row, start, start_row,
-      start_column, 0);
+  /* Panels of B that are packed are read by one block of rows after another, from the L2 cache. */
+  const int64_t most = b_panel != PANEL && b_row != 1 && m > BAND ? CHUNK : n;
+  for (int64_t j = 0; j < n; j += most)
+    farcall_blocks_KIND(m, n - j < most ? n - j : most, k, a, a_row, 1, GROUP * a_row, b + j / PANEL * b_panel,
+        b_row, b_panel, c + j, c_row, start ? start + j * start_column : 0, start_row, start_column, 0);
 }
 static void farcall_groups_KIND(int64_t rows, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
     KIND* groups) {

@@ -234,8 +234,9 @@ static __attribute__((noinline)) void farcall_plain_KIND(int64_t m, int64_t n, i
   /* Panels of B that are packed are read by one block of rows after another, from the L2 cache. */
   const int64_t most = b_panel != PANEL && b_row != 1 && m > BAND ? CHUNK : n;
   for (int64_t j = 0; j < n; j += most)
-    farcall_blocks_KIND(m, n - j < most ? n - j : most, k, a, a_row, 1, GROUP * a_row, b + j / PANEL * b_panel,
-        b_row, b_panel, c + j, c_row, start ? start + j * start_column : 0, start_row, start_column, 0);
+    farcall_blocks_KIND(m, n - j < most ? n - j : most, k, a, a_row, 1, GROUP * a_row,
+        b + j / PANEL * b_panel, b_row, b_panel, c + j, c_row, start ? start + j * start_column : 0,
+        start_row, start_column, 0);
 }
 static void farcall_groups_KIND(int64_t rows, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
     KIND* groups) {

@@ -134,6 +134,14 @@ def test_damaged_files_load_or_are_refused_and_nothing_else(tmp_path: Path, data
         assert load_model(path).graph is not None
 
 
+def test_a_function_that_reads_what_it_does_not_have_is_refused() -> None:
+    proto = with_function()
+    proto.functions[0].node[0].output[0] = "u"
+    proto.functions[0].opset_import[0].version = 21  # so that ONNX's checker does not see it first
+    with pytest.raises(ModelError, match="outer-scope value"):
+        load_model(proto)
+
+
 @pytest.mark.parametrize("text", [b"twice", b"Relu"])
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "m.onnx"

@@ -160,9 +160,13 @@ def _reading(name: str) -> Iterator[None]:
     """Turn what the packages for ONNX raise into a ModelError."""
     try:
         yield
-    except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
-        # Text that is not UTF-8 raises TypeError or UnicodeError, depending on the place.
-        raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
+    except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError, RuntimeError) as error:
+        # Text that is not UTF-8 raises TypeError or UnicodeError, depending on the place. What inlines
+        # functions turns all errors into RuntimeError.
+        reason: BaseException = error
+        while reason.__cause__ is not None:
+            reason = reason.__cause__
+        raise ModelError(f"{name} cannot be read: {_one_line(reason)}") from error
 
 
 def _check(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 import onnx_ir as ir
@@ -52,14 +52,14 @@ def emit_element(
     root: Mapping[ir.Value, ir.Value],
     given: tuple[ir.Value, str],
     out: ir.Value,
-    at: tuple[str, str],
-) -> None:
-    """Write what ``nodes`` compute for one element of ``out`` into ``kernel``.
+    place: Callable[[tuple[Dim, ...]], str],
+) -> str:
+    """Write what ``nodes`` compute for one element of ``out`` into ``kernel``; C of the element.
 
-    ``at`` is C of its place, and of its place in its row. ``given`` is an operand, and C of its element; of
-    operands that broadcast, each has one row, or one element.
+    ``given`` is an operand, and C of its element. ``place`` gives C of the place of the element of another
+    operand, by the dims by which it broadcasts.
     """
-    _GroupWriter(nodes, root, (out,), kernel).write_element(given, *at)
+    return _GroupWriter(nodes, root, (), kernel).write_element(given, out, place)
 
 
 class _GroupWriter:
@@ -91,16 +91,18 @@ class _GroupWriter:
                 self._compute(node, inputs, offsets[-1])
         return self.kernel.step()
 
-    def write_element(self, given: tuple[ir.Value, str], at: str, column: str) -> None:
+    def write_element(
+        self, given: tuple[ir.Value, str], out: ir.Value, place: Callable[[tuple[Dim, ...]], str]
+    ) -> str:
         source, text = given
         self.kernel.line(f"const {c_type(source.dtype)} made = {text};")
         self.registers[source, self.domain] = "made"
         operands = self.find_loads()
         for number, (value, view) in enumerate(self.loads):
-            in_row = column if view[-1:] == self.domain[-1:] else "0"
-            self._load(value, view, at if view == self.domain else in_row, number)
+            self._load(value, view, place(view), number)
         for node, inputs in zip(self.nodes, operands, strict=True):
-            self._compute(node, inputs, at)
+            self._compute(node, inputs, "")
+        return self.registers[out, self.domain]
 
     def _operands(self, node: ir.Node) -> list[Operand]:
         entry = operator(node)

@@ -86,8 +86,14 @@ class Epilogue:
 
     def element(self, kernel: Kernel, at: str, value: str, column: str = "0") -> None:
         """Write element ``at`` of the output, which is ``value`` in the source."""
-        given = self.source, value
-        emit_element(kernel, self.nodes, self.root, given, self.output, (at, column))
+        shape = dims(self.source)
+
+        def place(view: tuple[Dim, ...]) -> str:
+            in_row = column if view[-1:] == shape[-1:] else "0"
+            return at if view == shape else in_row
+
+        made = emit_element(kernel, self.nodes, self.root, (self.source, value), self.output, place)
+        kernel.line(f"{kernel.write(self.output)}[{at}] = {made};")
 
 
 def _is_row(view: tuple[Dim, ...], shape: tuple[Dim, ...]) -> bool:

@@ -132,10 +132,10 @@ def product_of(
         else:
             for axis, dim in enumerate(batch):
                 stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
-        x = f"{p0} + {_batch_offset(kernel, left[:-2], batch, product((m, k)))}"
-        z = f"{q} + {_batch_offset(kernel, batch, batch, product((m, n)))}"
+        x = f"{p0} + {batch_offset(kernel, left[:-2], batch, product((m, k)))}"
+        z = f"{q} + {batch_offset(kernel, batch, batch, product((m, n)))}"
         if isinstance(second, str):
-            y = f"{second} + {_batch_offset(kernel, right[:-2], batch, product((k, n)))}"
+            y = f"{second} + {batch_offset(kernel, right[:-2], batch, product((k, n)))}"
             second = plain_right(dtype, y, kernel.dim(n))
         a, c = plain_left(x, kernel.dim(k)), (z, kernel.dim(n))
         call_gemm(kernel, dtype, sizes, a, second, c, ZERO, parts)
@@ -152,7 +152,8 @@ def _pad(shape: Sequence[Dim], count: int) -> list[Dim]:
     return [*([1] * (count - len(shape))), *shape]
 
 
-def _batch_offset(kernel: Kernel, shape: Sequence[Dim], batch: Sequence[Dim], matrix: Dim) -> str:
+def batch_offset(kernel: Kernel, shape: Sequence[Dim], batch: Sequence[Dim], matrix: Dim) -> str:
+    """C: the place of matrix ``i0, i1, ...`` of ``batch`` in an operand whose batch has this ``shape``."""
     terms: list[str] = []
     scale = matrix
     for axis, dim in reversed(list(enumerate(_pad(shape, len(batch))))):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from farcall.backends.base import RegionCode
+from farcall.backends.c._attention import Attention, attentions
 from farcall.backends.c._channels_last import channels_last
 from farcall.backends.c._elementwise import emit_group
 from farcall.backends.c._epilogue import Epilogue
@@ -74,13 +75,20 @@ def _steps(groups: Sequence[Group], root: Mapping[ir.Value, ir.Value], region: R
         number: _needed(item, number, readers, kept) for number, item in enumerate(groups) if item.elementwise
     }
     epilogues = _epilogues(groups, root, readers, kept, ends)
-    makers = {maker for maker, _ in epilogues.values()}
+    inside = {maker for maker, _ in epilogues.values()}
+    whole: dict[int, Attention] = {}
+    for attention, numbers in attentions(groups, root, readers, kept, ends):
+        whole[max(numbers)] = attention
+        inside |= numbers - {max(numbers)}
     steps: list[Step] = []
     for number, item in enumerate(groups):
         nodes = item.nodes
-        if number in makers:
+        if number in inside:
             continue
-        if number in epilogues:
+        if number in whole:
+            nodes = whole[number].nodes
+            made: Iterable[Step] = [whole[number].step()]
+        elif number in epilogues:
             maker, epilogue = epilogues[number]
             made = _finished(groups[maker].nodes[0], epilogue)
             nodes = (*groups[maker].nodes, *nodes)

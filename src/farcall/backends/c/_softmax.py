@@ -35,15 +35,14 @@ class _Softmax:
     """Maximum, exponentials with their total, quotient: each is a loop over several lanes.
 
     If the axis is the last, lanes are partial results of one row; else they are neighbouring rows, so that
-    memory is read in order. No loop carries a sum from one step to the next, so compilers use vectors. The
-    loops of rows are functions: in one, gcc 12 does not keep what they need in registers.
+    memory is read in order. No loop carries a sum from one step to the next, so compilers use vectors.
     """
 
     def __init__(self, node: ir.Node, last: bool) -> None:
         self.kernel = Kernel()
         self.last = last
         self.log = node.op_type == "LogSoftmax"
-        dtype = node.outputs[0].dtype
+        self.dtype = dtype = node.outputs[0].dtype
         self.kind, self.libm_log = c_type(dtype), scalar.function(dtype, "log")
         self.exp = scalar.function(dtype, "decay")
         self.unit = f" * {DECAY_UNIT}" if dtype == ir.DataType.FLOAT else ""
@@ -63,55 +62,18 @@ class _Softmax:
 
     def _row(self, count: str) -> None:
         kernel, kind = self.kernel, self.kind
-        top = self._function("top", "-INFINITY", "{1} = {0} > {1} ? {0} : {1};")
-        kernel.line(f"const {kind} top = {top}(in, out, {count}, 0);")
+        kernel.line(f"const {kind} top = {_top(kernel, self.dtype)}(in, {count});")
         if self.log:
-            total = self._function("total", "0", f"{{1}} += {self.exp}({{0}} - top);")
-            kernel.line(f"const {kind} shift = {self.libm_log}({total}(in, out, {count}, top){self.unit});")
+            total = _row_function(kernel, self.dtype, "total", f"{{1}} += {self.exp}({{0}} - top);")
+            kernel.line(f"const {kind} shift = {self.libm_log}({total}(in, {count}, top){self.unit});")
             with kernel.loop("k", count):
                 kernel.line("out[k] = in[k] - top - shift;")
             return
         power = f"const {kind} power = {self.exp}({{0}} - top); {{2}} = power; {{1}} += power;"
-        powers = self._function("powers", "0", power)
-        kernel.line(f"const {kind} share = 1 / {powers}(in, out, {count}, top);")
+        powers = _row_function(kernel, self.dtype, "powers", power)
+        kernel.line(f"const {kind} share = 1 / {powers}(in, {count}, top, out);")
         with kernel.loop("k", count):
             kernel.line("out[k] *= share;")
-
-    def _function(self, name: str, start: str, step: str) -> str:
-        """A function that computes the maximum or a sum of a row in lanes; its name.
-
-        ``step`` is C for one element: ``{0}`` stands for it, ``{1}`` for the partial result, ``{2}`` for the
-        element of the output.
-        """
-        function, kind = f"farcall_row_{name}_{self.kind}", self.kind
-        join = "{0} = {1} > {0} ? {1} : {0};" if name == "top" else "{0} += {1};"
-        halves = (_LANES >> k for k in range(1, _LANES.bit_length()))
-        pairs = "\n".join(  # whose results do not wait for each other
-            f"  for (int t = 0; t < {half}; ++t) {{ {join.format('lane[t]', f'lane[t + {half}]')} }}"
-            for half in halves
-        )
-        keep = "memcpy(out + k, made, (size_t)(count - k) * sizeof *out);" if "{2}" in step else "(void)made;"
-        self.kernel.file_scope(f"""static __attribute__((noinline))
-{kind} {function}(const {kind}* restrict in, {kind}* restrict out, int64_t count, {kind} top) {{
-  {kind} lane[{_LANES}];
-  int64_t k = 0;
-  (void)out, (void)top;
-  for (int t = 0; t < {_LANES}; ++t) lane[t] = {start};
-  for (; k + {_LANES} <= count; k += {_LANES})
-    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("in[k + t]", "lane[t]", "out[k + t]")} }}
-  if (count - k > {_FEW}) {{
-    {kind} rest[{_LANES}], made[{_LANES}];
-    for (int t = 0; t < {_LANES}; ++t) rest[t] = -INFINITY;
-    memcpy(rest, in + k, (size_t)(count - k) * sizeof *in);
-    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("rest[t]", "lane[t]", "made[t]")} }}
-    {keep}
-    k = count;
-  }}
-  for (; k < count; ++k) {{ {step.format("in[k]", "lane[0]", "out[k]")} }}
-{pairs}
-  return lane[0];
-}}""")
-        return function
 
     def _tiles(self, count: str, inner: str) -> None:
         kernel, kind = self.kernel, self.kind
@@ -134,3 +96,59 @@ class _Softmax:
     def _tile(self, count: str, body: str) -> None:
         with self.kernel.loop("k", count), self.kernel.loop("t", "width"):
             self.kernel.line(body)
+
+
+def powers_in_place(kernel: Kernel, dtype: ir.DataType | None, row: str, count: str) -> str:
+    """Write what makes the numerators of softmax of a row of numbers; C of 1 divided by their sum."""
+    power = f"const {c_type(dtype)} power = {scalar.function(dtype, 'decay')}({{0}} - top); "
+    powers = _row_function(kernel, dtype, "powers_here", power + "{2} = power; {1} += power;", in_place=True)
+    return f"1 / {powers}({row}, {count}, {_top(kernel, dtype)}({row}, {count}))"
+
+
+def _top(kernel: Kernel, dtype: ir.DataType | None) -> str:
+    """The function of the maximum of a row."""
+    return _row_function(kernel, dtype, "top", "{1} = {0} > {1} ? {0} : {1};")
+
+
+def _row_function(
+    kernel: Kernel, dtype: ir.DataType | None, name: str, step: str, in_place: bool = False
+) -> str:
+    """A function that computes the maximum or a sum of a row in lanes; its name.
+
+    ``step`` is C for one element: ``{0}`` stands for it, ``{1}`` for the partial result, ``{2}`` for the
+    element that it becomes, of another row or ``in_place``. It is a function since gcc 12 does not keep what
+    several such loops need in registers.
+    """
+    kind = c_type(dtype)
+    function, is_top, makes = f"farcall_row_{name}_{kind}", name == "top", "{2}" in step
+    join = "{0} = {1} > {0} ? {1} : {0};" if is_top else "{0} += {1};"
+    halves = (_LANES >> k for k in range(1, _LANES.bit_length()))
+    pairs = "\n".join(  # whose results do not wait for each other
+        f"  for (int t = 0; t < {half}; ++t) {{ {join.format('lane[t]', f'lane[t + {half}]')} }}"
+        for half in halves
+    )
+    out = "in" if in_place else "out"
+    given = [f"{kind}* restrict in" if in_place else f"const {kind}* restrict in", "int64_t count"]
+    given += [] if is_top else [f"{kind} top"]
+    given += [f"{kind}* restrict out"] if makes and not in_place else []
+    keep = f"memcpy({out} + k, made, (size_t)(count - k) * sizeof *made);" if makes else "(void)made;"
+    kernel.file_scope(f"""static __attribute__((noinline))
+{kind} {function}({", ".join(given)}) {{
+  {kind} lane[{_LANES}];
+  int64_t k = 0;
+  for (int t = 0; t < {_LANES}; ++t) lane[t] = {"-INFINITY" if is_top else "0"};
+  for (; k + {_LANES} <= count; k += {_LANES})
+    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("in[k + t]", "lane[t]", f"{out}[k + t]")} }}
+  if (count - k > {_FEW}) {{
+    {kind} rest[{_LANES}], made[{_LANES}];
+    for (int t = 0; t < {_LANES}; ++t) rest[t] = -INFINITY;
+    memcpy(rest, in + k, (size_t)(count - k) * sizeof *in);
+    for (int t = 0; t < {_LANES}; ++t) {{ {step.format("rest[t]", "lane[t]", "made[t]")} }}
+    {keep}
+    k = count;
+  }}
+  for (; k < count; ++k) {{ {step.format("in[k]", "lane[0]", f"{out}[k]")} }}
+{pairs}
+  return lane[0];
+}}""")
+    return function

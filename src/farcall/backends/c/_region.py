@@ -10,6 +10,7 @@ import onnx_ir as ir
 from farcall.backends.base import RegionCode
 from farcall.backends.c._attention import Attention, attentions
 from farcall.backends.c._channels_last import channels_last
+from farcall.backends.c._dilated import without_padding
 from farcall.backends.c._elementwise import emit_group
 from farcall.backends.c._epilogue import Epilogue
 from farcall.backends.c._families import operator
@@ -41,7 +42,7 @@ def generate(
         fast_conv: Whether convolutions may use Winograd's method.
         ways: The fastest ways that were measured, by problem.
     """
-    region = narrowed(channels_last(fused(region)))
+    region = narrowed(without_padding(channels_last(fused(region))))
     root = roots(region.nodes)
     nodes = [node for node in region.nodes if _has_steps(node)]
     groups = group(nodes, root)

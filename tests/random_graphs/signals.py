@@ -105,7 +105,13 @@ def by_hand(b: Builder) -> object:
     turned = b.emit("Transpose", [parts[1]], perm=[0, 1, 3, 2])[0]
     scores = b.emit("MatMul", [parts[0], turned])[0]
     scores = b.emit("Div", [scores, b.const(float(np.sqrt(width // 2)), b.values[scores].dtype)])[0]
+    if b.chance(0.5):
+        mask = b.new(b.one(((length,), (length, length), (batch, 1, 1, length), (1, 2, length, 1))))
+        scores = b.emit("Add", [scores, mask])[0]
     shares = b.emit("Softmax", [scores], axis=3)[0]
+    if b.opset >= 9 and b.chance(0.3):
+        zero = b.const(0.0, b.values[shares].dtype)
+        shares = b.emit("Where", [b.emit("IsNaN", [shares])[0], zero, shares])[0]
     y = b.emit("Transpose", [b.emit("MatMul", [shares, parts[2]])[0]], perm=[0, 2, 1, 3])[0]
     return b.emit("Reshape", [y, b.ints(0, 0, -1)])
 

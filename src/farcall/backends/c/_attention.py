@@ -65,27 +65,24 @@ class Attention:
             kernel.line(f"const int64_t r0 = block * {rows};")
             kernel.line(f"const int64_t count = {most} - r0 < {rows} ? {most} - r0 : {rows};")
             size = most if blocks == 1 else "count"
-            table = scores, kernel.dim(length)
-            self._product(kernel, self.scores, self._rows_of(kernel, self.scores), table, size)
+            self._product(kernel, self.scores, self._queries(kernel), (scores, kernel.dim(length)), size)
             self._softmax_of_rows(kernel, scores, names)
-            target = (
-                f"{kernel.write(self.last.outputs[0])} + {self._offset(kernel, self.last)}",
-                kernel.dim(wide),
-            )
-            self._product(kernel, self.last, scores, target, size)
+            self._product(kernel, self.last, scores, (self._target(kernel), kernel.dim(wide)), size)
         return kernel.step()
 
-    def _rows_of(self, kernel: Kernel, node: ir.Node) -> str:
+    def _queries(self, kernel: Kernel) -> str:
         """C: a pointer to the queries of the block."""
-        queries = operand(node, 0)
+        queries = operand(self.scores, 0)
         *batch, count, deep = dims(queries)
-        offset = batch_offset(kernel, batch, dims(node.outputs[0])[:-2], product((count, deep)))
+        offset = batch_offset(kernel, batch, dims(self.scores.outputs[0])[:-2], product((count, deep)))
         return f"{kernel.read(queries)} + {offset} + r0 * {kernel.dim(deep)}"
 
-    def _offset(self, kernel: Kernel, node: ir.Node) -> str:
-        """C: the place of the block in the output."""
-        *batch, count, wide = dims(node.outputs[0])
-        return f"{batch_offset(kernel, batch, batch, product((count, wide)))} + r0 * {kernel.dim(wide)}"
+    def _target(self, kernel: Kernel) -> str:
+        """C: a pointer to the rows of the output that the block makes."""
+        out = self.last.outputs[0]
+        *batch, count, wide = dims(out)
+        offset = batch_offset(kernel, batch, batch, product((count, wide)))
+        return f"{kernel.write(out)} + {offset} + r0 * {kernel.dim(wide)}"
 
     def _product(self, kernel: Kernel, node: ir.Node, left: str, target: tuple[str, str], size: str) -> None:
         """Write the product of rows and the second operand of ``node``."""

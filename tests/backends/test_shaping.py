@@ -9,6 +9,9 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import parser
+
+import farcall as fc
 
 from .cases import Case, check, refusal
 from .harness import compile_model
@@ -18,6 +21,18 @@ DTYPES = [np.float32, np.float64, np.int8, np.int64, np.uint16, np.bool_]
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_transposes_beside_products_of_transposed_operands() -> None:
+    """Both have functions for the dtype in one file of C."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[m, k] a, float[n, k] b) => (float[m, n] c, float[k, n] d) {
+      c = Gemm <transB = 1> (a, b) d = Transpose (b)
+    }""")
+    a, b = normal(5, 33), normal(40, 33)
+    c, d = fc.partition(model).build().load()["main"](a, b)
+    np.testing.assert_allclose(np.from_dlpack(c), a @ b.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(np.from_dlpack(d), b.T)
 
 
 def test_transpose() -> None:

@@ -18,7 +18,7 @@ from functools import cache
 
 from farcall.backends._kernels import HIDDEN, Kernels
 from farcall.backends.c._gemm_tile_text import GROUP, NARROW, tiles_source
-from farcall.backends.c._turn_text import turn_source
+from farcall.backends.c._turn_text import SHUFFLES, turn_source
 
 # Contraction: a multiply and an add become one fused operation, rounded once, if the processor has it, which
 # doubles the speed of a matrix product. gcc before 14 treats ISO C's setting ("on") as off.
@@ -88,12 +88,9 @@ def with_numbers(text: str, kind: str, itemsize: int) -> str:
 INCLUDES = "#include <stdint.h>\n#include <string.h>\n\n"
 RANGE = "struct farcall_range { int64_t row, row_end, column, column_end; };"
 
-VECTORS = """\
-#ifdef __has_builtin
-#if __has_builtin(__builtin_shufflevector)
-#define FARCALL_SHUFFLES 1
-#endif
-#endif
+VECTORS = (
+    SHUFFLES
+    + """\
 #if defined(__AVX512F__)
 #define FARCALL_VECTOR 64
 #elif defined(__SSE__) && !defined(__AVX__)
@@ -111,6 +108,7 @@ enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2
   farcall_high_KIND = FARCALL_VECTOR == 64 ? 2 * GROUP : GROUP,
   farcall_depth_KIND = FARCALL_VECTOR == 64 ? MOST_DEPTH : LESS_DEPTH };
 """
+)
 
 
 _DRIVER = """\

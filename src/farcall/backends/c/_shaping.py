@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import onnx_ir as ir
 
-from farcall.backends._ctext import ALL, STORED
+from farcall.backends._ctext import ALL, STORED, c_type
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -27,6 +27,7 @@ from farcall.backends.c._node import (
 )
 from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops, view
+from farcall.backends.c._turn_text import tile_source
 from farcall.backends.c_backend_kit import itemsize
 from farcall.graph.dims import Dim, dims, product, same
 
@@ -191,7 +192,7 @@ def strided_copy(
         kernel.line(f"{write}[0] = {read}[{origin}0];")
         return kernel.step()
     if last and strides[last] != 1 and strides[last - 1] == 1:
-        return _tiled_copy(kernel, read, write, lengths, strides, origin)
+        return _tiled_copy(kernel, source.dtype, (read, write), lengths, strides, origin)
     with ExitStack() as stack:
         for axis in range(last):
             stack.enter_context(_copy_loop(kernel, lengths, axis))
@@ -203,10 +204,16 @@ def strided_copy(
 
 
 def _tiled_copy(
-    kernel: Kernel, read: str, write: str, lengths: Sequence[Dim], strides: Sequence[Dim], origin: str
+    kernel: Kernel,
+    dtype: ir.DataType | None,
+    pointers: tuple[str, str],
+    lengths: Sequence[Dim],
+    strides: Sequence[Dim],
+    origin: str,
 ) -> Step:
     """Transpose the last two axes in tiles that fit the cache."""
-    last = len(lengths) - 1
+    last, kind, (read, write) = len(lengths) - 1, c_type(dtype), pointers
+    kernel.file_scope(tile_source(kind, itemsize(dtype)))
     rows, columns = kernel.dim(lengths[last - 1]), kernel.dim(lengths[last])
     with ExitStack() as stack:
         for axis in range(last - 1):
@@ -220,9 +227,9 @@ def _tiled_copy(
         stack.enter_context(kernel.loop("c", columns, step=_TILE))
         kernel.line(f"const int64_t r1 = r + {_TILE} < {rows} ? r + {_TILE} : {rows};")
         kernel.line(f"const int64_t c1 = c + {_TILE} < {columns} ? c + {_TILE} : {columns};")
-        stack.enter_context(kernel.loop("i", "r1", start="r"))
-        stack.enter_context(kernel.loop("j", "c1", start="c"))
-        kernel.line(f"{write}[to + i * {columns} + j] = {read}[from + i + j * {kernel.dim(strides[last])}];")
+        apart = kernel.dim(strides[last])
+        target, given = f"{write} + to + r * {columns} + c", f"{read} + from + r + c * {apart}"
+        kernel.line(f"farcall_transpose_{kind}(r1 - r, c1 - c, {target}, {columns}, {given}, {apart});")
     return kernel.step()
 
 

@@ -1,10 +1,23 @@
-"""C source that copies a panel of a transposed operand, for the blocked matrix product."""
+"""C source that transposes: a panel of an operand of the blocked matrix product, and tiles of a tensor.
+
+Where the compiler can, squares whose sides are 16 bytes turn in registers.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 
-def turn_source(itemsize: int) -> str:
-    """C source of ``farcall_turn_KIND``: where the compiler can, squares of 16 bytes turn in registers."""
+SHUFFLES = """\
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define FARCALL_SHUFFLES 1
+#endif
+#endif
+"""
+
+
+def _square(itemsize: int, vector: str, load: str, store: str) -> str:
+    """C that turns a square: ``load`` is C of row ``{0}``, ``store`` of where column ``{0}`` goes."""
     few = 16 // itemsize
     stages, rows = [], [f"x{i}" for i in range(few)]
     half = few // 2
@@ -16,20 +29,23 @@ def turn_source(itemsize: int) -> str:
             for part, order in (("low", low), ("high", high)):
                 name = f"{part}{stage}_{i}"
                 pair = f"{rows[i]}, {rows[i + half]}"
-                stages.append(
-                    f"      const farcall_short_KIND {name} = __builtin_shufflevector({pair}, {order});"
-                )
+                stages.append(f"      const {vector} {name} = __builtin_shufflevector({pair}, {order});")
                 made.append(name)
         rows = made
-    loads = "\n".join(
-        f"      const farcall_short_KIND x{i} = *(const farcall_short_at_KIND*)(from + {i} * b_column + t);"
-        for i in range(few)
+    loads = [f"      const {vector} x{i} = {load.format(i)};" for i in range(few)]
+    stores = [f"      {store.format(i)} = {row};" for i, row in enumerate(rows)]
+    return "\n".join([*loads, *stages, *stores])
+
+
+def turn_source(itemsize: int) -> str:
+    """C source of ``farcall_turn_KIND``, which copies a panel."""
+    few = 16 // itemsize
+    body = _square(
+        itemsize,
+        "farcall_short_KIND",
+        "*(const farcall_short_at_KIND*)(from + {0} * b_column + t)",
+        "*(farcall_short_at_KIND*)(to + (t + {0}) * farcall_wide_KIND)",
     )
-    stores = "\n".join(
-        f"      *(farcall_short_at_KIND*)(to + (t + {i}) * farcall_wide_KIND) = {row};"
-        for i, row in enumerate(rows)
-    )
-    body = "\n".join([loads, *stages, stores])
     return f"""/* Likewise of a transposed B, whose columns are contiguous. */
 static inline void farcall_turn_KIND(int64_t k, int64_t n, const KIND* b, int64_t b_column, KIND* panel) {{
   for (int64_t j = 0; j < farcall_wide_KIND; j += {few}) {{
@@ -48,3 +64,33 @@ static inline void farcall_turn_KIND(int64_t k, int64_t n, const KIND* b, int64_
 }}
 
 """
+
+
+@cache
+def tile_source(kind: str, itemsize: int) -> str:
+    """C source of ``farcall_transpose_KIND``, which transposes a few rows and columns of 1 to 8 bytes each."""
+    few = 16 // itemsize
+    body = _square(
+        itemsize,
+        f"farcall_square_{kind}",
+        f"*(const farcall_square_{kind}*)(from + i + (j + {{0}}) * from_row)",
+        f"*(farcall_square_{kind}*)(to + (i + {{0}}) * to_row + j)",
+    )
+    return f"""{SHUFFLES}
+typedef {kind} farcall_square_{kind} __attribute__((vector_size(16), aligned(1), may_alias));
+static __attribute__((noinline)) void farcall_transpose_{kind}(int64_t rows, int64_t columns,
+    {kind}* restrict to, int64_t to_row, const {kind}* restrict from, int64_t from_row) {{
+  int64_t i = 0;
+#ifdef FARCALL_SHUFFLES
+  for (; i + {few} <= rows; i += {few}) {{
+    int64_t j = 0;
+    for (; j + {few} <= columns; j += {few}) {{
+{body}
+    }}
+    for (; j < columns; ++j)
+      for (int64_t t = i; t < i + {few}; ++t) to[t * to_row + j] = from[t + j * from_row];
+  }}
+#endif
+  for (; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) to[i * to_row + j] = from[i + j * from_row];
+}}"""

@@ -24,6 +24,7 @@ from farcall.graph.dims import dims
 _MOST_OF_ALL = 0.75  # of the products are inside: of more, it does not pay to cut
 _FEWEST = 16  # output channels of a group, for which parts of the input are copied
 _LEAST = 1 << 22  # products of a convolution that is worth a few more kernels
+_MOST_PIECES = 32
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def _pieces(node: ir.Node) -> list[list[_Piece]]:
     found = [list(_along(axis)) for axis in axes]
     inside = prod(sum(piece.products for piece in along) for along in found)
     pays = inside <= _MOST_OF_ALL * whole and outs * ins * whole >= _LEAST
+    pays = pays and prod(map(len, found)) <= _MOST_PIECES
     return found if pays and all(piece.products for along in found for piece in along) else []
 
 

@@ -68,7 +68,7 @@ static inline void farcall_turn_KIND(int64_t k, int64_t n, const KIND* b, int64_
 
 @cache
 def tile_source(kind: str, itemsize: int) -> str:
-    """C source of ``farcall_transpose_KIND``, which transposes a few rows and columns of 1 to 8 bytes each."""
+    """C source of ``farcall_transpose_KIND``, which transposes a few elements of 1 to 8 bytes."""
     few = 16 // itemsize
     body = _square(
         itemsize,

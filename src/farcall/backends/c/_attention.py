@@ -65,9 +65,10 @@ class Attention:
             kernel.line(f"const int64_t r0 = block * {rows};")
             kernel.line(f"const int64_t count = {most} - r0 < {rows} ? {most} - r0 : {rows};")
             size = most if blocks == 1 else "count"
-            self._product(kernel, self.scores, self._queries(kernel), (scores, kernel.dim(length)), size)
+            table, target = (scores, kernel.dim(length)), (self._target(kernel), kernel.dim(wide))
+            self._product(kernel, self.scores, self._queries(kernel), table, size, rows)
             self._softmax_of_rows(kernel, scores, names)
-            self._product(kernel, self.last, scores, (self._target(kernel), kernel.dim(wide)), size)
+            self._product(kernel, self.last, scores, target, size, rows)
         return kernel.step()
 
     def _queries(self, kernel: Kernel) -> str:
@@ -84,14 +85,16 @@ class Attention:
         offset = batch_offset(kernel, batch, batch, product((count, wide)))
         return f"{kernel.write(out)} + {offset} + r0 * {kernel.dim(wide)}"
 
-    def _product(self, kernel: Kernel, node: ir.Node, left: str, target: tuple[str, str], size: str) -> None:
-        """Write the product of rows and the second operand of ``node``."""
+    def _product(
+        self, kernel: Kernel, node: ir.Node, left: str, target: tuple[str, str], size: str, most: int
+    ) -> None:
+        """Write the product of ``size`` rows, at ``most`` so many, and the second operand of ``node``."""
         second, out = operand(node, 1), node.outputs[0]
         *batch, deep, wide = dims(second)
         offset = batch_offset(kernel, batch, dims(out)[:-2], product((deep, wide)))
         right = plain_right(out.dtype, f"{kernel.read(second)} + {offset}", kernel.dim(wide))
         sizes = [size, kernel.dim(wide), kernel.dim(deep)]
-        call_gemm(kernel, out.dtype, sizes, plain_left(left, sizes[2]), right, target, ZERO)
+        call_gemm(kernel, out.dtype, sizes, plain_left(left, sizes[2]), right, target, ZERO, most=most)
 
     def _softmax_of_rows(self, kernel: Kernel, scores: str, names: Sequence[str]) -> None:
         source, weights = self.scores.outputs[0], self.softmax.outputs[0]

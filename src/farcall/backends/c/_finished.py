@@ -34,7 +34,7 @@ def call_finished(
         return
     rows, columns, _ = sizes
     some = f"farcall_max({_HOT} * parts / (({rows}) * {columns}), 1)"
-    if copies_rows(dtype, sizes, a):  # once, rather than for some columns after others
+    if copies_rows(dtype, sizes, a, b):  # once, rather than for some columns after others
         some = "parts"
     kernel.line(f"const int64_t some = {some};")
     with kernel.loop("part0", parts[1], start=parts[0], step="some"):

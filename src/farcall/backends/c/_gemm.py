@@ -32,6 +32,8 @@ from farcall.backends.c._tall_text import LONGEST
 from farcall.backends.c._thin_text import FLAT, Layout, thin_calls, thin_kernels
 from farcall.graph.dims import Dim, product
 
+_CACHED = 8 << 20  # bytes of B that a cache may hold, of several cores
+
 
 @dataclass(frozen=True)
 class Left:
@@ -145,12 +147,14 @@ def call_gemm(
     start: Start | None = None,
     parts: tuple[str, str] | None = None,
     rows: tuple[str, str] | None = None,
+    most: int | None = None,
 ) -> None:
     """Write a call that computes ``c = start + a b``.
 
     ``sizes`` are m, n and k; ``c`` is pointer and row stride. Without ``start``, c holds it already.
     ``parts`` are the first and the end of those of :func:`open_parts` that are computed; ``rows`` are the
-    first row, a multiple of 6, and the end of the rows that are computed; None: all.
+    first row, a multiple of 6, and the end of the rows that are computed; None: all. ``most`` is how many
+    rows there are at most, if ``sizes`` do not tell.
     """
     start = start or Start(*c, "1")
     word = gemm_type(dtype)
@@ -165,23 +169,39 @@ def call_gemm(
         name = f"farcall_{verb}_parts_{word}"
     elif rows:
         name, more = f"farcall_{verb}_part_{word}", [*rows, "0", sizes[1]]
-    room = f"({word}*)({_room(kernel, dtype, sizes, a)})"
+    room = f"({word}*)({_room(kernel, dtype, sizes, a, b, most)})"
     kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more, room])});")
 
 
-def copies_rows(dtype: ir.DataType | None, sizes: Sequence[str], a: Left) -> bool:
-    """Whether a product makes a copy of many rows of A: those of a transposed A, or pages apart."""
-    few = any(size.isdecimal() and int(size) < BAND for size in sizes[:2])
+def copies_rows(
+    dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right, most: int | None = None
+) -> bool:
+    """Whether a product makes a copy of many rows of A: those of a transposed A, or pages apart.
+
+    If only a call tells how many rows there are, memory would be for many: then a packed B that stays in the
+    caches is rather read again for each few rows.
+    """
+    m, n, k = _rows_at_most(sizes, most), *(int(size) if size.isdecimal() else None for size in sizes[1:])
+    few = any(size is not None and size < BAND for size in (m, n))
     apart = a.row.isdecimal() and int(a.row) * itemsize(dtype) % PAGE == 0
-    return not few and a.column != str(GROUP) and (apart or a.column != "1")
+    is_cached = b.layout is Layout.PANELS and (n or 0) * (k or 0) * itemsize(dtype) < _CACHED
+    if few or a.column == str(GROUP) or (m is None and is_cached):
+        return False
+    return apart or a.column != "1"
 
 
-def _room(kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left) -> str:
+def _rows_at_most(sizes: Sequence[str], most: int | None) -> int | None:
+    return int(sizes[0]) if sizes[0].isdecimal() else most
+
+
+def _room(
+    kernel: Kernel, dtype: ir.DataType | None, sizes: Sequence[str], a: Left, b: Right, most: int | None
+) -> str:
     """Memory for the copy."""
-    if not copies_rows(dtype, sizes, a):
+    if not copies_rows(dtype, sizes, a, b, most):
         return "0"
     assert dtype is not None  # noqa: S101 - of a product
-    return kernel.scratch(dtype, room(int(sizes[0]) if sizes[0].isdecimal() else None))
+    return kernel.scratch(dtype, room(_rows_at_most(sizes, most)))
 
 
 def _may_be_thin(sizes: Sequence[str], a: Left, b: Right, panel: int) -> bool:

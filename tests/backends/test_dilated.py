@@ -43,10 +43,8 @@ CASES = {
 
 def model_of(case: str, end: str) -> onnx.ModelProto:
     x, w, attributes, _ = CASES[case]
-    outs, count = w[1:-1].split(", ")[0], w.count(",") - 1
-    y = f"[{x[1:].split(',')[0]}, {outs}{', ?' * count}]".replace("?", "h")
-    for axis in "abc"[:count]:
-        y = y.replace("h", axis, 1)
+    (batch, *_), (outs, _, *taps) = x[1:-1].split(", "), w[1:-1].split(", ")
+    y = f"[{', '.join([batch, outs, *'abc'[: len(taps)]])}]"
     return with_weights(
         f"g (float{x} x) => (float{y} y) <float{w} w, float[{outs}] b> {{ {end.format(attributes)} }}"
     )

@@ -134,11 +134,24 @@ def test_damaged_files_load_or_are_refused_and_nothing_else(tmp_path: Path, data
         assert load_model(path).graph is not None
 
 
-def test_a_function_that_reads_what_it_does_not_have_is_refused() -> None:
+@pytest.mark.parametrize("opset", [20, 21])
+def test_a_function_that_reads_what_it_does_not_have_is_refused(opset: int) -> None:
+    """In the opset of the model, and in another one, where ONNX's checker does not see it."""
     proto = with_function()
     proto.functions[0].node[0].output[0] = "u"
-    proto.functions[0].opset_import[0].version = 21  # so that ONNX's checker does not see it first
-    with pytest.raises(ModelError, match="outer-scope value"):
+    proto.functions[0].opset_import[0].version = opset
+    with pytest.raises(ModelError, match=r"function `twice`: node `y` \(Add\) reads `t`; expected an input"):
+        load_model(proto)
+
+
+def test_a_graph_in_a_function_that_reads_what_nothing_makes_is_refused() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "mine": 1]>
+        g (bool c, float[4] x) => (float[4] y) { y = mine.either(c, x) }
+        <domain: "mine", opset_import: ["": 21]> either (c, x) => (y) {
+          y = If (c) <then_branch = a () => (float[4] t) { t = Relu(u) },
+                      else_branch = b () => (float[4] e) { e = Neg(x) }>
+        }""")
+    with pytest.raises(ModelError, match=r"\bu\b"):
         load_model(proto)
 
 

@@ -43,7 +43,7 @@ _EXPECTED: dict[tuple[str, str], range] = {
 
 
 def check_wellformed(proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], name: str) -> None:
-    """Refuse a model with attributes out of range, or with constants whose data are not of their shape.
+    """Refuse attributes out of range, constants with data of another shape, and functions with loose ends.
 
     Args:
         proto: The model.
@@ -58,10 +58,28 @@ def check_wellformed(proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], na
         _check_attributes(node, passed, name)
     for tensor in proto.graph.initializer:
         _check_tensor(tensor, f"{name}: the constant `{tensor.name}`")
+    for function in proto.functions:
+        _check_names(function, f"{name}: function `{function.name}`")
+
+
+def _check_names(function: onnx.FunctionProto, where: str) -> None:
+    """Refuse a function that reads what nothing in it makes. ONNX's checker reads models of one opset."""
+    names = {"", *function.input, *(out for node in function.node for out in node.output)}
+    for node in function.node:
+        for read in node.input:
+            if read not in names:
+                raise ModelError(
+                    f"{where}: {_named(node)} reads `{read}`; expected an input of the function or "
+                    "an output of a node in it"
+                )
+
+
+def _named(node: onnx.NodeProto) -> str:
+    return f"node `{node.name or ''.join(node.output[:1])}` ({node.op_type})"
 
 
 def _check_attributes(node: onnx.NodeProto, passed: Mapping[str, set[int]], name: str) -> None:
-    where = f"{name}: node `{node.name or ''.join(node.output[:1])}` ({node.op_type})"
+    where = f"{name}: {_named(node)}"
     for item in node.attribute:
         if item.HasField("t"):
             _check_tensor(item.t, f"{where}: its tensor `{item.name}`")

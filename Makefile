@@ -63,7 +63,7 @@ guarantees: .venv/.test ## measure the guarantees, and write docs/guarantees.md
 bench: .venv/.test ## measure farcall and its pinned rivals side by side
 	$(BIN)/python -m bench $(BENCH_FLAGS)
 
-sanitize: .venv/.test ## run the native core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+sanitize: .venv/.test ## run tests of the native core and of kernels under AddressSanitizer and UndefinedBehaviorSanitizer
 	PYTHON=$(BIN)/python sh scripts/sanitize.sh
 
 wheels: .venv/.test ## make the wheels of all Pythons that are here, and the source distribution, in dist/

@@ -14,7 +14,7 @@ from farcall.backends.c._math import FUNCTIONS
 
 from .harness import CC, NATIVE
 
-NAMES = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish")
+NAMES = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish", "atan")
 LOOP = """void {0}_all(const float* x, float* y, long n) {{
   for (long i = 0; i < n; ++i) y[i] = farcall_{0}f(x[i]);
 }}
@@ -65,6 +65,8 @@ def run(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
         ("log", 0, 3e38),
         ("softplus", -103, 110),
         ("mish", -87, 110),
+        ("atan", -3, 3),
+        ("atan", -1e9, 1e9),
     ],
 )
 def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: float) -> None:
@@ -86,6 +88,7 @@ def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: f
         "log": np.log,
         "softplus": lambda x: np.log1p(np.exp(x)),
         "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+        "atan": np.arctan,
     }[name]
     true = exact(x.astype(np.float64))
     ulp = np.spacing(np.abs(true).astype(np.float32)).astype(np.float64)
@@ -114,6 +117,9 @@ def test_edges(library: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(run(library, "log", log), [-inf, -inf, inf, *[np.nan] * 4, 0])
     assert run(library, "softplus", x)[2:4].tolist() == [inf, 0]
     np.testing.assert_array_equal(run(library, "mish", x)[2:4], [inf, np.nan])
+    y = run(library, "atan", x)
+    assert y[:4].tolist() == [0, 0, np.float32(np.pi / 2), -np.float32(np.pi / 2)]
+    assert np.signbit(y[1])
     assert run(library, "decay", -np.abs(x[:4])).tolist() == [2.0**64, 2.0**64, 0, 0]
 
 

@@ -1,4 +1,4 @@
-"""exp, log, tanh, erf and their kin for a float, without calls and branches: compilers vectorize them.
+"""exp, log, tanh, atan, erf and their kin for a float, without calls and branches: compilers vectorize them.
 
 The error is at most 2.5 units in the last place, of Mish 4 (tests/backends/test_math.py), but that the
 sigmoid is 0 where it is below 2^-126. Infinities, zeros and NaN are right. Coefficients: minimax fits (least
@@ -204,14 +204,30 @@ static inline double farcall_mish(double x) {
   return x * (w / (w + 2));
 }"""
 
-_OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish")
+# atan(t) = atan(s) + atan((t - s) / (1 + s t)), where s is 0, 1 or infinity: |r| is at most 1/2, and t - s is
+# exact.
+_ATAN = """static inline float farcall_atanf(float x) {
+  const float t = fabsf(x);
+  const int large = t > 2.41421356f, middle = t > 0.5f;
+  const float above = large ? -1.0f : middle ? t - 1.0f : t;
+  const float r = above / (large ? t : middle ? t + 1.0f : 1.0f), z = r * r;
+  float p = -0.051403303f;
+  p = p * z + 0.10164795f;
+  p = p * z - 0.14176029f;
+  p = p * z + 0.19994313f;
+  p = p * z - 0.33333236f;
+  const float base = large ? 1.57079633f : middle ? 0.785398163f : 0.0f;
+  return copysignf(base + (p * z * r + r), x);
+}"""
+
+_OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish", "atan")
 _OTHERS = {
     "decay": "exp",
     **{name: f"farcall_{name}" for name in ("sigmoid", "softplus", "mish")},
 }  # of double
 # A later one may call an earlier one.
 FUNCTIONS = "\n".join(
-    (_SCALE, _EXP, _EXP_NORMAL, _SIGMOID, _DECAY, _EXPM1, _TANH, _ERF, _LOG, _SOFTPLUS, _MISH)
+    (_SCALE, _EXP, _EXP_NORMAL, _SIGMOID, _DECAY, _EXPM1, _TANH, _ERF, _LOG, _SOFTPLUS, _MISH, _ATAN)
 )
 
 

@@ -351,6 +351,22 @@ def test_reductions(late: bool) -> None:
     check(cases)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logarithms_of_sums_of_exponentials(dtype: type) -> None:
+    """Of numbers that exp makes infinite or 0, of infinities and of NaN, along rows and columns."""
+    x = normal(67, 67).astype(dtype)
+    x[3], x[:, 5] = 3e4, 3e4
+    x[7], x[:, 9] = -3e4, -3e4
+    x[11, 20], x[21, 12], x[30] = np.inf, np.nan, -np.inf
+    regions = check([Case("ReduceLogSumExp", [normal(67, 67).astype(dtype), axis], {}, [1])
+                     for axis in np.array([[0], [1]])])  # fmt: skip
+    for axis, region in enumerate(regions):
+        with np.errstate(invalid="ignore"):
+            expected = np.logaddexp.reduce(x.astype(np.float64), axis, keepdims=True)
+        np.testing.assert_allclose(region(x)[0], expected, rtol=1e-6)
+        assert region(np.full((67, 67), -np.inf, dtype))[0].max() == -np.inf
+
+
 def test_reductions_of_integers_and_of_nothing() -> None:
     axes = np.array([1], np.int64)
     numbers = np.random.default_rng(0).integers(-100, 100, (3, 50))

@@ -18,7 +18,7 @@ class Formula:
 
     kind: str  # C type of the accumulator
     start: str
-    element: str  # over {x}
+    element: str  # over {x}; of ReduceLogSumExp also over {m}, the maximum, as finish is
     combine: str  # over {a} and {b}, both of the accumulator's type
     finish: str  # over {a} and {n}, the number of elements
 
@@ -45,7 +45,8 @@ def formula_of(name: str, dtype: ir.DataType) -> Formula:
         case "ReduceLogSum":
             return Formula(kind, "0", "{x}", TOTAL, "log({a})")
         case "ReduceLogSumExp":
-            return Formula(kind, "0", "exp({x} - {m})", TOTAL, "log({a}) + {m}")
+            exp = scalar.function(dtype, "exp")
+            return Formula(kind, "0", f"{exp}({{x}} - {{m}})", TOTAL, "log({a}) + {m}")
     return Formula(kind, "0", "{x}", TOTAL, out)
 
 

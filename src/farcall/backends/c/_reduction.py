@@ -5,7 +5,7 @@ Float sums accumulate in double, in several lanes: exact enough for millions of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 import onnx_ir as ir
@@ -121,6 +121,7 @@ class _Reduction:
         self.p, self.q = self.kernel.read(source), self.kernel.write(out)
         self.strides = [product(self.lengths[i + 1 :]) for i in range(len(self.lengths))]
         self.count = self.kernel.dim(product(d for d, r in zip(self.lengths, self.reduced, strict=True) if r))
+        self.maximum = ""
 
     def write(self) -> Step:
         last = len(self.lengths) - 1
@@ -168,12 +169,12 @@ class _Reduction:
     def _take(self, accumulator: str, at: str) -> None:
         kind = self.formula.kind
         self.kernel.line(
-            f"const {kind} b = ({kind})({self.formula.element.format(x=f'{self.p}[{at}]', m='m')});"
+            f"const {kind} b = ({kind})({self.formula.element.format(x=f'{self.p}[{at}]', m=self.maximum)});"
         )
         self.kernel.line(f"{accumulator} = {self.formula.combine.format(a=accumulator, b='b')};")
 
     def _finish(self, accumulator: str, target: str) -> None:
-        result = self.formula.finish.format(a=accumulator, n=f"(int64_t){self.count}", m="m")
+        result = self.formula.finish.format(a=accumulator, n=f"(int64_t){self.count}", m=self.maximum)
         self.kernel.line(f"{self.q}[{target}] = ({self.out_type})({result});")
 
     def _sum(self) -> None:
@@ -187,6 +188,10 @@ class _Reduction:
         self._finish("total", self._out_offset())
 
     def _row(self) -> None:
+        self._row_of_lanes()
+        self._finish("lanes[0]", self._out_offset())
+
+    def _row_of_lanes(self) -> None:
         """Reduce the innermost axis with partial results in lanes, so that the compiler can use vectors."""
         kernel, formula = self.kernel, self.formula
         length = kernel.dim(self.lengths[-1]) if self.lengths else "1"
@@ -208,57 +213,58 @@ class _Reduction:
         for half in (_LANES >> bits for bits in range(1, _LANES.bit_length())):
             with kernel.loop("t", str(half)):
                 kernel.line(f"lanes[t] = {formula.combine.format(a='lanes[t]', b=f'lanes[t + {half}]')};")
-        self._finish("lanes[0]", self._out_offset())
 
     def _columns(self, last: int) -> None:
         """Keep the innermost axis: compute a tile of results together, so that memory is read in order."""
-        kernel, formula = self.kernel, self.formula
+        kernel = self.kernel
         width = kernel.dim(self.lengths[last])
         outermost = all(self.reduced[:last])
         with self._parallel(last, _TILE) if outermost else kernel.loop("j", width, step=_TILE):
             kernel.line(f"const int64_t tile = {width} - j < {_TILE} ? {width} - j : {_TILE};")
-            kernel.line(f"{formula.kind} lanes[{_TILE}];")
-            with kernel.loop("t", "tile"):
-                kernel.line(f"lanes[t] = {formula.start};")
-            with ExitStack() as stack:
-                self._middle(stack)
-                kernel.line(f"const int64_t at = {self._in_offset()} + j;")
-                with kernel.loop("t", "tile"):
-                    self._take("lanes[t]", "at + t")
+            self._tile_of_lanes()
             with kernel.loop("t", "tile"):
                 self._finish("lanes[t]", f"{self._out_offset()} + j + t")
 
+    def _tile_of_lanes(self) -> None:
+        kernel, formula = self.kernel, self.formula
+        kernel.line(f"{formula.kind} lanes[{_TILE}];")
+        with kernel.loop("t", "tile"):
+            kernel.line(f"lanes[t] = {formula.start};")
+        with ExitStack() as stack:
+            self._middle(stack)
+            kernel.line(f"const int64_t at = {self._in_offset()} + j;")
+            with kernel.loop("t", "tile"):
+                self._take("lanes[t]", "at + t")
+
 
 class _LogSumExp(_Reduction):
-    """Subtracts the maximum, so that no exponential overflows; one result at a time."""
+    """Subtracts the maximum, so that no exponential overflows."""
 
     def __init__(self, source: ir.Value, out: ir.Value, axes: Sequence[int]) -> None:
         assert source.dtype is not None  # noqa: S101
         super().__init__(formula_of("ReduceLogSumExp", source.dtype), source, out, axes)
+        self.largest = formula_of("ReduceMax", source.dtype)
 
-    def write(self) -> Step:
-        kernel, last = self.kernel, len(self.lengths) - 1
-        with ExitStack() as stack:
-            for axis in range(last + 1):
-                if not self.reduced[axis]:
-                    stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(self.lengths[axis])))
-            kernel.line("double m = -INFINITY, a = 0;")
-            with ExitStack() as inner:
-                at = self._open(inner)
-                kernel.line(f"m = {self.p}[{at}] > m ? {self.p}[{at}] : m;")
-            kernel.line("if (m == -INFINITY || m == INFINITY) m = 0;")
-            with ExitStack() as inner:
-                at = self._open(inner)
-                kernel.line(f"a += exp({self.p}[{at}] - m);")
-            tail = f" + i{last}" if last >= 0 and not self.reduced[last] else ""
-            self._finish("a", self._out_offset() + tail)
-        return kernel.step()
+    def _row_of_lanes(self) -> None:
+        self._find_maxima(super()._row_of_lanes, "1", _LANES)
+        self.maximum = "maxima[0]"
+        super()._row_of_lanes()
 
-    def _open(self, stack: ExitStack) -> str:
-        for axis, reduced in enumerate(self.reduced):
-            if reduced:
-                stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(self.lengths[axis])))
-        return f"{self._in_offset()} + i{len(self.lengths) - 1}" if self.lengths else "0"
+    def _tile_of_lanes(self) -> None:
+        self._find_maxima(super()._tile_of_lanes, "tile", _TILE)
+        self.maximum = "maxima[t]"
+        super()._tile_of_lanes()
+
+    def _find_maxima(self, reduce: Callable[[], None], count: str, most: int) -> None:
+        """Fill ``maxima``. One that is infinite is 0 there: infinity minus infinity would be NaN."""
+        kernel, formula = self.kernel, self.formula
+        kernel.line(f"{self.largest.kind} maxima[{most}];")
+        self.formula = self.largest
+        with kernel.block():
+            reduce()
+            with kernel.loop("t", count):
+                kernel.line("maxima[t] = fabs((double)lanes[t]) == INFINITY ? 0 : lanes[t];")
+        self.formula = formula
 
 
 def _is_short(length: Dim) -> bool:

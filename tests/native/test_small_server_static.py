@@ -240,16 +240,22 @@ def test_a_file_tells_what_it_is(artifact: Artifact, kernels: Path, tmp_path: Pa
     assert "digits.a: an artifact, a static library" in shown.output
     shown = CliRunner().invoke(command, [str(kernels)])
     assert "kernels.a: a static library of kernels" in shown.output and "half" in shown.output
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
+    data = file.read_bytes()
+    manifest = data.index(encode(artifact.manifest))
     for broken, problem in (
-        (data, "does not match its SHA-256"),
+        (flipped(data, manifest), "does not match its SHA-256"),
         (data[:-2], "not whole"),
         (data[:8], "without objects"),
+        *((flipped(data, len(data) * part // 16), "digits.a: ") for part in range(1, 16)),
     ):
         file.write_bytes(broken)
         with pytest.raises(ArtifactError, match=problem):
             inspect(file)
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    """``data`` with one bit changed in the byte at ``at``."""
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def test_names_of_libraries(tmp_path: Path) -> None:

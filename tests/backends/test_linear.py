@@ -235,6 +235,27 @@ def test_many_rows_of_a_transposed_operand_are_packed(dtype: type) -> None:
     check([Case("Gemm", [a, x], turns, rtol=1e-3, atol=1e-3) for x, turns in operands], native_flags())
 
 
+def test_every_number_of_rows_up_to_some_tiles() -> None:
+    """The last tiles overlap others, each in its own way; also with a start for each row or column."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[m, 19] a, float[19, 49] b, float[m, 1] s)
+      => (float[m, 49] plain, float[m, 49] rows, float[m, 49] packed)
+    <float[19, 49] w, float[49] t> {
+      plain = MatMul(a, b)
+      rows = Gemm(a, b, s)
+      packed = Gemm(a, w, t)
+    }""")
+    b, w, t = normal(19, 49, seed=1), normal(19, 49, seed=2), normal(49, seed=3)
+    model.graph.initializer.extend(numpy_helper.from_array(x, name) for x, name in ((w, "w"), (t, "t")))
+    main = fc.partition(model).build().load()["main"]
+    for m in range(1, 41):
+        a, s = normal(m, 19), normal(m, 1, seed=4)
+        plain, rows, packed = map(np.from_dlpack, main(a, b, s))
+        np.testing.assert_allclose(plain, a @ b, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(rows, a @ b + s, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(packed, a @ w + t, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.skipif(cpu_level(host_cpu_flags()) not in {LEVEL, "x86-64-v4"}, reason=f"needs a CPU of {LEVEL}")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_tiles_of_cpus_with_fma(dtype: type) -> None:

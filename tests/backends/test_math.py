@@ -14,7 +14,7 @@ from farcall.backends.c._math import FUNCTIONS
 
 from .harness import CC, NATIVE
 
-NAMES = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish", "atan")
+NAMES = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish", "atan", "asin", "acos")
 LOOP = """void {0}_all(const float* x, float* y, long n) {{
   for (long i = 0; i < n; ++i) y[i] = farcall_{0}f(x[i]);
 }}
@@ -67,6 +67,9 @@ def run(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
         ("mish", -87, 110),
         ("atan", -3, 3),
         ("atan", -1e9, 1e9),
+        ("asin", -1, 1),
+        ("acos", -1, 1),
+        ("acos", 0.999, 1),
     ],
 )
 def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: float) -> None:
@@ -89,6 +92,8 @@ def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: f
         "softplus": lambda x: np.log1p(np.exp(x)),
         "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
         "atan": np.arctan,
+        "asin": np.arcsin,
+        "acos": np.arccos,
     }[name]
     true = exact(x.astype(np.float64))
     ulp = np.spacing(np.abs(true).astype(np.float32)).astype(np.float64)
@@ -120,6 +125,13 @@ def test_edges(library: ctypes.CDLL) -> None:
     y = run(library, "atan", x)
     assert y[:4].tolist() == [0, 0, np.float32(np.pi / 2), -np.float32(np.pi / 2)]
     assert np.signbit(y[1])
+    for name in ("asin", "acos"):
+        assert np.isnan(run(library, name, np.array([1.0000001, -1.0000001, inf, -inf, 3], np.float32))).all()
+    y = run(library, "asin", np.array([0.0, -0.0, 1, -1], np.float32))
+    assert y.tolist() == [0, 0, np.float32(np.pi / 2), -np.float32(np.pi / 2)]
+    assert np.signbit(y[1])
+    y = run(library, "acos", np.array([1, -1, 0.0, -0.0], np.float32))
+    assert y.tolist() == [0, np.float32(np.pi), *[np.float32(np.pi / 2)] * 2]
     assert run(library, "decay", -np.abs(x[:4])).tolist() == [2.0**64, 2.0**64, 0, 0]
 
 

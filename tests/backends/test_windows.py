@@ -170,6 +170,15 @@ def test_depthwise() -> None:
     )
 
 
+def test_depthwise_windows_of_five_rows_of_all_widths() -> None:
+    """With AVX-512, whole vectors compute them. The last one may overlap the others, or end behind a row."""
+    cases = []
+    for width in range(1, 36):
+        operands = [normal(1, 2, 2 + width % 9, width), normal(2, 1, 5, 3), normal(2)]
+        cases.append(Case("Conv", operands, {"group": 2, "pads": [2, 1, 2, 1]}, rtol=1e-4, atol=1e-4))
+    check(cases, flags=("-O1", *NATIVE))
+
+
 def test_the_rows_of_a_tile() -> None:
     """As many as the registers have sums for, if they divide the rows of a plane; never more than it has."""
     assert [tile_rows(outs, outs) for outs in (1, 5, 7, 14, 28, 56, 16)] == [1, 5, 7, 7, 7, 8, 8]
@@ -262,6 +271,24 @@ def test_pools_of_long_rows_and_wide_windows() -> None:
     (largest,), (mean,) = regions[0](x), regions[2](x)
     np.testing.assert_array_equal(np.isnan(largest), np.isnan(mean))
     assert np.isnan(largest).any()
+
+
+def test_pools_of_many_small_planes() -> None:
+    """Blocks of planes are joined at once, if no window reaches over the end of a row."""
+    windows = [
+        ((4, 4), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ((7, 5), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 0]}),
+        ((5, 9), {"kernel_shape": [2, 2], "strides": [1, 3], "dilations": [2, 2]}),
+        ((16,), {"kernel_shape": [3], "strides": [4]}),
+        ((3, 2, 8), {"kernel_shape": [2, 1, 2], "strides": [1, 1, 2], "pads": [1, 0, 0, 0, 0, 0]}),
+    ]
+    cases = [
+        Case(op, [normal(3, 101, *sizes)], attributes, symbolic={0: ["n", 101, *sizes]}, rtol=1e-5, atol=1e-6)
+        for sizes, attributes in windows
+        for op in ("MaxPool", "AveragePool")
+    ]
+    for case, region in zip(cases, check(cases), strict=True):
+        assert "n0_end" in region.code.texts[f"{region.region.name}.c"], case.attributes
 
 
 def test_pools_of_few_windows_far_apart() -> None:

@@ -244,6 +244,8 @@ def test_a_file_tells_what_it_is(artifact: Artifact, kernels: Path, tmp_path: Pa
     manifest = data.index(encode(artifact.manifest))
     for broken, problem in (
         (flipped(data, manifest), "does not match its SHA-256"),
+        (flipped(data, data.index(b"\0.farcall.manifest\0") + 1), "its manifest is gone"),
+        (flipped(data, data.index(b"\0.farcall.digest\0") + 1), "its manifest is gone"),
         (data[:-2], "not whole"),
         (data[:8], "without objects"),
         *((flipped(data, len(data) * part // 16), "digits.a: ") for part in range(1, 16)),

@@ -101,11 +101,11 @@ def inspect(path: str | os.PathLike[str]) -> Manifest:
     """
     with _open(path) as file:
         data = file.read()
-    _, manifest = (examine_static if data.startswith(b"!<arch>") else examine)(data, str(path))
+    static = data.startswith(b"!<arch>")
+    _, manifest = (examine_static if static else examine)(data, str(path))
     if manifest is None:
-        raise ArtifactError(
-            f"{path}: a library without a manifest: farcall did not build it; load_module can load it"
-        )
+        use = "link it into a program" if static else "load_module can load it"
+        raise ArtifactError(f"{path}: a library without a manifest: it is no artifact of a model; {use}")
     return manifest
 
 

@@ -307,11 +307,11 @@ def read_manifest(elf: Elf, *, quickly: bool = False) -> Manifest | None:
     Raises:
         ArtifactError: the library is damaged, or newer than this farcall.
     """
-    section, digest = _manifest_section(elf), elf.section(DIGEST_SECTION)
-    if section is None or digest is None:
-        if section is None and digest is None and not _looks_built_by_us(elf):
-            return None
-        raise ArtifactError(f"{elf.what}: truncated or corrupted: its manifest is gone; build it again")
+    if (sections := _sections(elf)) is None:
+        if _looks_built_by_us(elf):
+            raise _lost_manifest(elf)
+        return None
+    section, digest = sections
     sum_section = elf.section(CHECKSUM_SECTION) if quickly else None
     if sum_section is None:
         _check_digest(elf, digest, elf.data, digest.offset)
@@ -322,9 +322,9 @@ def read_manifest(elf: Elf, *, quickly: bool = False) -> Manifest | None:
 
 def read_member_manifest(elf: Elf, data: bytes, offset: int) -> Manifest | None:
     """The same of an object at ``offset`` of the static library ``data``, whose digest it holds."""
-    section, digest = _manifest_section(elf), elf.section(DIGEST_SECTION)
-    if section is None or digest is None:
+    if (sections := _sections(elf)) is None:
         return None
+    section, digest = sections
     _check_digest(elf, digest, data, offset + digest.offset)
     return decode(elf.content(section), elf.what)
 
@@ -337,6 +337,24 @@ def stated_manifest(elf: Elf) -> Manifest | None:
     """
     section = _manifest_section(elf)
     return None if section is None else decode(elf.content(section), elf.what)
+
+
+def _sections(elf: Elf) -> tuple[Section, Section] | None:
+    """The sections of the manifest and of the digest; ``None`` if there is neither.
+
+    Raises:
+        ArtifactError: there is only one of the two.
+    """
+    section, digest = _manifest_section(elf), elf.section(DIGEST_SECTION)
+    if section is None and digest is None:
+        return None
+    if section is None or digest is None:
+        raise _lost_manifest(elf)
+    return section, digest
+
+
+def _lost_manifest(elf: Elf) -> ArtifactError:
+    return ArtifactError(f"{elf.what}: truncated or corrupted: its manifest is gone; build it again")
 
 
 def _manifest_section(elf: Elf) -> Section | None:

@@ -17,6 +17,7 @@ from farcall.backends.c._gemm_text import COMPILE_FLAGS, INCLUDES, VECTORS, with
 MOST_TAPS = 64  # of a column, which is unrolled
 _FEW_TAPS = 7  # of a row, which are unrolled, too
 _SUMS = 8  # of a tile: AVX2 has 16 vectors, and as many multiplications are under way at once
+_WIDE_TAPS = 5  # of a column: a load then serves so many sums that one of two lines costs nothing
 _START = 2  # what a tile costs beside its rows
 
 Place = tuple[int, int]  # the number of a tap's phase, and its position there for output 0
@@ -95,10 +96,37 @@ def depthwise_kernels(kind: str, itemsize: int, geometry: Geometry) -> Kernels:
     return Kernels(name, text, (name,), COMPILE_FLAGS, vectors=True)
 
 
+@dataclass(frozen=True)
+class _Vector:
+    """What C calls a vector: its type, that of one at any address, its lanes, and the functions of tiles."""
+
+    type: str
+    anywhere: str
+    lanes: str
+    window: str
+
+    def load(self, place: str) -> str:
+        return f"*(const {self.anywhere}*)({place})"
+
+
+_HALF = _Vector("farcall_half_KIND", "farcall_half_at_KIND", "farcall_half_lanes_KIND", "farcall_window")
+_WHOLE = _Vector("farcall_v_KIND", "farcall_u_KIND", "farcall_lanes_KIND", "farcall_wide_window")
+
+
 def _text(kind: str, geometry: Geometry) -> Iterator[str]:
     yield f"{INCLUDES}{VECTORS}{_TYPES}"
     widths = [vectors for vectors in (8, 4, 2, 1) if vectors * geometry.high <= _SUMS]
-    yield from (_tile(geometry, vectors) for vectors in widths)
+    halves = "".join([_last_rows(_HALF), *(_tile(geometry, _HALF, vectors) for vectors in widths)])
+    loops = "".join(_loop(_HALF, vectors) for vectors in widths[:-1])
+    if geometry.y.taps < _WIDE_TAPS:
+        yield halves
+    else:
+        wide = [vectors for vectors in widths if vectors <= 2]
+        wholes = "".join([_last_rows(_WHOLE), *(_tile(geometry, _WHOLE, vectors) for vectors in wide)])
+        yield f"#if FARCALL_VECTOR > FARCALL_HALF\n{wholes}{_last_rows(_HALF)}{_tile(geometry, _HALF, 1)}"
+        yield f"#else\n{halves}#endif\n"
+        whole_loops = "".join(_loop(_WHOLE, vectors) for vectors in wide) + _WHOLE_END
+        loops = f"#if FARCALL_VECTOR > FARCALL_HALF\n{whole_loops}#else\n{loops}#endif\n"
     yield f"""{depthwise_declaration(kind, geometry)} {{
   for (int64_t y0 = 0; y0 < rows; y0 += {geometry.high}) {{
     const int64_t y = rows - y0 < {geometry.high} ? rows - {geometry.high} : y0;
@@ -106,79 +134,95 @@ def _text(kind: str, geometry: Geometry) -> Iterator[str]:
     KIND* const line = to + y * width;
     const int64_t space = room - y * width;
     int64_t x = 0;
-"""
-    for vectors in widths[:-1]:
-        yield f"""\
-    for (; x + {vectors} * farcall_half_lanes_KIND <= width; x += {vectors} * farcall_half_lanes_KIND)
-      farcall_window{vectors}_KIND(w, start, from + x, pitch, area, width, width - x, line + x, space - x);
-"""
-    yield """\
-    for (; x < width; x += farcall_half_lanes_KIND) {
+{loops}\
+    for (; x < width; x += farcall_half_lanes_KIND) {{
       /* The last vector ends with the row, if the row is as long as a vector. */
       if (x && width - x < farcall_half_lanes_KIND) x = width - farcall_half_lanes_KIND;
       farcall_window1_KIND(w, start, from + x, pitch, area, width, width - x, line + x, space - x);
-    }
-  }
-}
+    }}
+  }}
+}}
 """
 
 
+def _loop(vector: _Vector, vectors: int) -> str:
+    """The columns of a row that are left, so many vectors at once."""
+    step = f"{vectors} * {vector.lanes}"
+    return f"""\
+    for (; x + {step} <= width; x += {step})
+      {vector.window}{vectors}_KIND(w, start, from + x, pitch, area, width, width - x, line + x, space - x);
+"""
+
+
+_WHOLE_END = """\
+    if (width - x > farcall_half_lanes_KIND) {
+      if (x) x = width - farcall_lanes_KIND;
+      farcall_wide_window1_KIND(w, start, from + x, pitch, area, width, width - x, line + x, space - x);
+      x = width;
+    }
+"""
+
 _TYPES = """\
-/* Most taps are not aligned: every such load of 64 bytes would cross a border of the cache's lines. */
+/* Most taps are not aligned: every such load of 64 bytes crosses a border of the cache's lines. */
 #define FARCALL_HALF (FARCALL_VECTOR < 32 ? FARCALL_VECTOR : 32)
 typedef KIND farcall_half_KIND __attribute__((vector_size(FARCALL_HALF)));
 typedef KIND farcall_half_at_KIND __attribute__((vector_size(FARCALL_HALF), aligned(1), may_alias));
 enum { farcall_half_lanes_KIND = FARCALL_HALF / sizeof(KIND) };
 
+"""
+
+
+def _last_rows(vector: _Vector) -> str:
+    return f"""\
 /* The rows of a tile, where there is no room for whole vectors. */
-static __attribute__((noinline)) void farcall_last_rows_KIND(int64_t rows, int64_t columns, const KIND* made,
-    int64_t width, KIND* to, int64_t room) {
-  for (; rows > 0; --rows, made += farcall_half_lanes_KIND, to += width, room -= width)
-    if (room >= farcall_half_lanes_KIND)
-      *(farcall_half_at_KIND*)to = *(const farcall_half_at_KIND*)made;
+static __attribute__((noinline)) void {vector.window}_last_rows_KIND(int64_t rows, int64_t columns,
+    const KIND* made, int64_t width, KIND* to, int64_t room) {{
+  for (; rows > 0; --rows, made += {vector.lanes}, to += width, room -= width)
+    if (room >= {vector.lanes})
+      *({vector.anywhere}*)to = {vector.load("made")};
     else
       for (int64_t j = 0; j < columns; ++j) to[j] = made[j];
-}
-
-"""
-
-
-def _tile(geometry: Geometry, vectors: int) -> str:
-    """A function for a tile of so many vectors of columns; only single ones may be longer than a row."""
-    high, columns = range(geometry.high), range(vectors)
-    sums = ", ".join(f"r{row}_{v} = start + (farcall_half_KIND){{0}}" for row in high for v in columns)
-    stores = " to += width;\n".join(
-        " ".join(f"  *(farcall_half_at_KIND*)(to + {v} * LANES) = r{row}_{v};" for v in columns)
-        for row in high
-    ).replace("LANES", "farcall_half_lanes_KIND")
-    edge = f"""\
-  if (room < {geometry.high - 1} * width + farcall_half_lanes_KIND) {{
-    const farcall_half_KIND made[] = {{{", ".join(f"r{row}_0" for row in high)}}};
-    farcall_last_rows_KIND({geometry.high}, columns, (const KIND*)made, width, to, room);
-    return;
-  }}
-"""
-    edge = edge if vectors == 1 else ""
-    return f"""\
-static inline __attribute__((always_inline)) void farcall_window{vectors}_KIND(const KIND* w, KIND start,
-    const KIND* from, int64_t pitch, int64_t area, int64_t width, int64_t columns, KIND* to, int64_t room) {{
-  farcall_half_KIND {sums};
-  (void)area;
-  (void)columns;
-  (void)room;
-{_taps(geometry, columns)}{edge}{stores}
 }}
 
 """
 
 
-def _taps(geometry: Geometry, columns: Sequence[int]) -> str:
+def _tile(geometry: Geometry, vector: _Vector, vectors: int) -> str:
+    """A function for a tile of so many vectors of columns; only single ones may be longer than a row."""
+    high, columns = range(geometry.high), range(vectors)
+    sums = ", ".join(f"r{row}_{v} = start + ({vector.type}){{0}}" for row in high for v in columns)
+    stores = " to += width;\n".join(
+        " ".join(f"  *({vector.anywhere}*)(to + {v} * {vector.lanes}) = r{row}_{v};" for v in columns)
+        for row in high
+    )
+    edge = f"""\
+  if (room < {geometry.high - 1} * width + {vector.lanes}) {{
+    const {vector.type} made[] = {{{", ".join(f"r{row}_0" for row in high)}}};
+    {vector.window}_last_rows_KIND({geometry.high}, columns, (const KIND*)made, width, to, room);
+    return;
+  }}
+"""
+    edge = edge if vectors == 1 else ""
+    return f"""\
+static inline __attribute__((always_inline)) void {vector.window}{vectors}_KIND(const KIND* w, KIND start,
+    const KIND* from, int64_t pitch, int64_t area, int64_t width, int64_t columns, KIND* to, int64_t room) {{
+  {vector.type} {sums};
+  (void)area;
+  (void)columns;
+  (void)room;
+{_taps(geometry, vector, columns)}{edge}{stores}
+}}
+
+"""
+
+
+def _taps(geometry: Geometry, vector: _Vector, columns: Sequence[int]) -> str:
     """The columns of taps, one after another: a loop if they are many."""
     taps, places = geometry.x.taps, geometry.x.places
     if taps <= _FEW_TAPS:
         return "".join(
             f"  {{\n    const KIND* at = from + {phase} * area + {move};\n"
-            f"{_column(geometry, str(number), columns)}  }}\n"
+            f"{_column(geometry, vector, str(number), columns)}  }}\n"
             for number, (phase, move) in enumerate(places)
         )
     phases, moves = (", ".join(map(str, numbers)) for numbers in zip(*places, strict=True))
@@ -186,11 +230,11 @@ def _taps(geometry: Geometry, columns: Sequence[int]) -> str:
   static const int32_t phases[{taps}] = {{{phases}}}, moves[{taps}] = {{{moves}}};
   for (int64_t t = 0; t < {taps}; ++t) {{
     const KIND* at = from + phases[t] * area + moves[t];
-{_column(geometry, "t", columns)}  }}
+{_column(geometry, vector, "t", columns)}  }}
 """
 
 
-def _column(geometry: Geometry, number: str, columns: Sequence[int]) -> str:
+def _column(geometry: Geometry, vector: _Vector, number: str, columns: Sequence[int]) -> str:
     """All taps of one column, whose first element ``at`` points to."""
     lines = [f"const KIND w{row} = w[{row * geometry.x.taps} + {number}];" for row in range(geometry.y.taps)]
     last = (0, 0)
@@ -198,17 +242,14 @@ def _column(geometry: Geometry, number: str, columns: Sequence[int]) -> str:
         areas, rows = (place[0] - last[0]) * len(geometry.x.phases), place[1] - last[1]
         steps = [f"{count} * {name}" for count, name in ((areas, "area"), (rows, "pitch")) if count]
         lines += [f"at += {' + '.join(steps)};"] if steps else []
-        lines.append(_element(geometry, place, columns))
+        lines.append(_element(geometry, vector, place, columns))
         last = place
     return "".join(f"    {line}\n" for line in lines)
 
 
-def _element(geometry: Geometry, place: Place, columns: Sequence[int]) -> str:
+def _element(geometry: Geometry, vector: _Vector, place: Place, columns: Sequence[int]) -> str:
     """What the elements at ``place``, a phase and a row of it, are for the sums of the tile."""
-    loads = [
-        f"const farcall_half_KIND x{v} = *(const farcall_half_at_KIND*)(at + {v} * farcall_half_lanes_KIND);"
-        for v in columns
-    ]
+    loads = [f"const {vector.type} x{v} = {vector.load(f'at + {v} * {vector.lanes}')};" for v in columns]
     adds = [
         f"r{place[1] - move}_{v} += w{row} * x{v};"
         for row, (own, move) in enumerate(geometry.y.places)

@@ -292,7 +292,7 @@ def _tiles() -> str:
     narrow, wide = (
         f"""#if defined(__AVX512F__)
       if (high == 2 * GROUP) farcall_tile12x{vectors}_KIND({arguments.format("a_group")});
-      else if (packed && high > GROUP) farcall_tile8x{vectors}_KIND({arguments.format("a_group")});
+      else if (high > GROUP) farcall_tile8x{vectors}_KIND({arguments.format("a_group")});
       else
 #endif
       if (packed && high < GROUP) farcall_tile4x{vectors}_KIND({arguments.format("0")});
@@ -310,8 +310,14 @@ def _tiles() -> str:
 {wide}"""
     wide_copy, copy = (f"{arguments.format(group)}, copy" for group in ("a_group", "0"))
     return f"""\
+/* Whether a tile of eight rows computes fewer rows twice than those of twelve and six, which end with the
+ * last row: eight rows behind others may begin with one of those. */
+static inline int farcall_eight_rows_KIND(int64_t rows, int before) {{
+  return farcall_high_KIND > GROUP && (rows == 8 || (before && rows == 7) || (rows > 12 && rows <= 16));
+}}
+
 /* Tiles that are not C's alone go to a rim. Packed rows end with the lowest tile that holds them;
- * other ones end with the last six rows, of which the first ones have been written before. Each tile asks for
+ * other ones end with the last rows, of which the first ones may have been written before. Each tile asks for
  * its share of the panel that is used after this one, if any: `next`. */
 static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
@@ -322,15 +328,17 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
   const int64_t share = next ? (k + tiles - 1) / tiles : 0;
   KIND rim[farcall_high_KIND * farcall_wide_KIND], first[farcall_high_KIND];
   const int full = columns == farcall_wide_KIND || columns == farcall_lanes_KIND;
-  for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row) {{
+  int before = 0;
+  for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row, before = 1) {{
     high = rows > (packed ? GROUP : farcall_high_KIND - 1) ? farcall_high_KIND : GROUP;
     if (packed && rows <= {_SHORT}) high = {_SHORT};
     else if (packed && high > GROUP && rows <= {2 * _SHORT}) high = {2 * _SHORT};
-    const int64_t back = packed || rows >= GROUP ? 0 : GROUP - rows;
+    else if (!packed && !copy && farcall_eight_rows_KIND(rows, before)) high = {2 * _SHORT};
+    const int64_t back = packed || rows >= high ? 0 : high - rows;
     for (int64_t t = 0; t < share; ++t, next += PANEL) __builtin_prefetch(next);
     const KIND* const from = a - back * a_row;
     const int whole = full && rows >= high;
-    a += high / GROUP * a_group;
+    a += packed ? high / GROUP * a_group : high * a_row;
     const int kept = !whole && start_row; /* there may be no start behind that of the last row */
     for (int64_t r = 0; kept && r < high; ++r)
       first[r] = r >= back && r - back < rows ? start[(r - back) * start_row] : 0;

@@ -1,4 +1,4 @@
-"""exp, log, tanh, atan, erf and their kin for a float, without calls and branches: compilers vectorize them.
+"""exp, log, tanh, asin, erf and their kin for a float, without calls and branches: compilers vectorize them.
 
 The error is at most 2.5 units in the last place, of Mish 4 (tests/backends/test_math.py), but that the
 sigmoid is 0 where it is below 2^-126. Infinities, zeros and NaN are right. Coefficients: minimax fits (least
@@ -220,14 +220,35 @@ _ATAN = """static inline float farcall_atanf(float x) {
   return copysignf(base + (p * z * r + r), x);
 }"""
 
-_OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish", "atan")
+# asin(t) of t up to 1/2; of a larger one, pi/2 - 2 asin(sqrt((1 - t) / 2)), where 1 - t is exact. pi has two
+# parts. Beyond 1, the root is NaN.
+_ASIN = """static inline float farcall_arcf(float t) {
+  const float z = t > 0.5f ? 0.5f * (1.0f - t) : t * t, root = sqrtf(z), s = t > 0.5f ? root : t;
+  float p = 0.04216633f;
+  p = p * z + 0.024179503f;
+  p = p * z + 0.04547038f;
+  p = p * z + 0.074952975f;
+  p = p * z + 0.16666752f;
+  return p * z * s + s;
+}
+static inline float farcall_asinf(float x) {
+  const float t = fabsf(x), p = farcall_arcf(t);
+  return copysignf(t > 0.5f ? 1.57079637f - (2.0f * p + 4.37113883e-8f) : p, x);
+}
+static inline float farcall_acosf(float x) {
+  const float t = fabsf(x), p = farcall_arcf(t), twice = 2.0f * p;
+  const float far = x < 0.0f ? 3.14159274f - (twice + 8.74227766e-8f) : twice;
+  return t > 0.5f ? far : 1.57079637f - (copysignf(p, x) + 4.37113883e-8f);
+}"""
+
+_OURS = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish", "atan", "asin", "acos")
 _OTHERS = {
     "decay": "exp",
     **{name: f"farcall_{name}" for name in ("sigmoid", "softplus", "mish")},
 }  # of double
 # A later one may call an earlier one.
 FUNCTIONS = "\n".join(
-    (_SCALE, _EXP, _EXP_NORMAL, _SIGMOID, _DECAY, _EXPM1, _TANH, _ERF, _LOG, _SOFTPLUS, _MISH, _ATAN)
+    (_SCALE, _EXP, _EXP_NORMAL, _SIGMOID, _DECAY, _EXPM1, _TANH, _ERF, _LOG, _SOFTPLUS, _MISH, _ATAN, _ASIN)
 )
 
 

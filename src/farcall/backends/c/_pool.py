@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from math import prod
 
 import onnx_ir as ir
@@ -32,6 +32,8 @@ _TILE = 64
 _LARGEST_POWER = 64  # of LpPool: no float but 1 has a larger one that is a float
 _MOST_TAPS = 1 << 16  # of the last axis, each of which is an address in the text
 _ROWS = 8  # most rows that are joined at once
+_SHORT = 16  # elements of a row, of which several are joined as one
+_BLOCK = 1024  # elements of such rows together
 
 
 def _check(node: ir.Node) -> None:
@@ -62,12 +64,23 @@ class _Pool:
 
     def rows(self, stack: ExitStack) -> None:
         """Open the loops; ``in`` is the input plane, ``line`` the output row."""
+        stack.enter_context(self.kernel.parallel("n", product(dims(operand(self.node, 0))[:2]), self._cost))
+        stack.enter_context(self._rows_of_plane())
+        self.kernel.line(f"{self.kind}* restrict line = {self.q} + at;")
+
+    @property
+    def _cost(self) -> Dim:
+        """Of a plane."""
         taps = prod(axis.taps for axis in self.axes)
-        cost = product((ELEMENT + taps, *(axis.out for axis in self.axes)))
-        stack.enter_context(self.kernel.parallel("n", product(dims(operand(self.node, 0))[:2]), cost))
+        return product((ELEMENT + taps, *(axis.out for axis in self.axes)))
+
+    @contextmanager
+    def _rows_of_plane(self) -> Iterator[None]:
+        """Open the loop over rows of plane ``n``: ``in`` is the plane, and the outputs are written ``at``."""
         self.kernel.line(f"const {self.kind}* const in = {self.p} + n * {self.plane};")
-        row = stack.enter_context(rows_of_windows(self.kernel, self.axes))
-        self.kernel.line(f"{self.kind}* restrict line = {self.q} + n * {self.out_plane} + {row};")
+        with rows_of_windows(self.kernel, self.axes) as row:
+            self.kernel.line(f"const int64_t at = n * {self.out_plane} + {row};")
+            yield
 
     def join(self, join: Join, finish: str = "") -> Step:
         """All loops. ``finish`` is C that changes the outputs ``line[o]`` of a row, ``o0, o1, ...``.
@@ -78,23 +91,57 @@ class _Pool:
         """
         kernel, last = self.kernel, self.axes[-1]
         kernel.file_scope(join.source())
+        if planes := self._at_once():
+            return self._join_planes(join, planes, finish)
         assert self.dtype is not None  # noqa: S101 - checked before
         span = (last.out - 1) * last.stride + (last.taps - 1) * last.dilation + 1
         line = kernel.scratch(self.dtype, span)
         self._pad_line(line, kernel.dim(span), join.start)
-        name = f"farcall_join_{join.name}"
         with ExitStack() as stack:
             self.rows(stack)
             self._join_rows(join, f"{line} + left")
-            moves = [divmod(k * last.dilation, last.stride) for k in range(last.taps)]
-            used = sorted({phase for _, phase in moves})
             if last.stride > 1:
-                line = self._phases(line, span, used)
-            room = kernel.dim(ceildiv(span, last.stride))
-            places = (f"{line} + {used.index(phase)} * {room} + {move}" for move, phase in moves)
-            kernel.line(f"const {self.kind}* const taps[] = {{{', '.join(places)}}};")
-            kernel.line(f"{name}(taps, {last.taps}, {last.taps}, {self.width}, line);")
+                phases = self._phases(line, span, kernel.dim(floordiv(span, last.stride)))
+                self._end_phases(line, span, phases)
+                line = phases
+            self._join_taps(join, line, ceildiv(span, last.stride), self.width, "line")
             kernel.line(finish)
+        return kernel.step()
+
+    def _at_once(self) -> int:
+        """How many planes are one block, whose rows are joined as one; 0: each row by itself.
+
+        This pays for short rows, if no window is outside of a row.
+        """
+        last, outs = self.axes[-1], product(axis.out for axis in self.axes)
+        if not all(isinstance(number, int) for number in (last.size, last.out, last.begin, outs)):
+            return 0
+        overlap = (last.taps - 1) * last.dilation >= last.stride
+        if last.stride == 1 or overlap or last.begin != 0 or outs == 0:
+            return 0
+        fits = int(last.out) * last.stride <= min(int(last.size), _SHORT)
+        return max(1, _BLOCK // (int(outs) * last.stride)) if fits else 0
+
+    def _join_planes(self, join: Join, planes: int, finish: str) -> Step:
+        """All loops, over blocks of so many planes."""
+        kernel, stride = self.kernel, self.axes[-1].stride
+        assert self.dtype is not None  # noqa: S101 - checked before
+        span = product(axis.out for axis in self.axes) * stride * planes
+        line = kernel.scratch(self.dtype, span)
+        kernel.line(f"const int64_t left = 0, width = {self.width} * {stride};")
+        count = product(dims(operand(self.node, 0))[:2])
+        with kernel.parallel("n0", count, self._cost * planes, step=planes):
+            kernel.line(f"const int64_t n1 = n0_end - n0 < {planes} ? n0_end : n0 + {planes};")
+            with kernel.loop("n", "n1", start="n0"), self._rows_of_plane():
+                kernel.line(f"{self.kind}* const row = {line} + (at - n0 * {self.out_plane}) * {stride};")
+                self._join_rows(join, "row")
+            outs = f"(n1 - n0) * {self.out_plane}"
+            phases = self._phases(line, span, outs)
+            self._join_taps(join, phases, floordiv(span, stride), outs, f"{self.q} + n0 * {self.out_plane}")
+            if finish:
+                with kernel.loop("n", "n1", start="n0"), self._rows_of_plane():
+                    kernel.line("(void)in;")
+                    kernel.line(f"{self.kind}* restrict line = {self.q} + at;\n{finish}")
         return kernel.step()
 
     def _pad_line(self, line: str, length: str, start: str) -> None:
@@ -132,22 +179,47 @@ class _Pool:
         with kernel.block("if (!count)"), kernel.loop("x", "width"):
             kernel.line(f"({target})[x] = {join.start};")
 
-    def _phases(self, line: str, span: Dim, used: Sequence[int]) -> str:
-        """Put the elements of a line together that are equal modulo the stride: those that taps use."""
+    @property
+    def _places(self) -> list[tuple[int, int]]:
+        """Of each tap on the last axis: the number of its phase among those used, and its place there."""
+        last = self.axes[-1]
+        moves = [divmod(k * last.dilation, last.stride) for k in range(last.taps)]
+        return [(self._used.index(phase), move) for move, phase in moves]
+
+    @property
+    def _used(self) -> list[int]:
+        """The phases that the taps on the last axis use."""
+        last = self.axes[-1]
+        return sorted({k * last.dilation % last.stride for k in range(last.taps)})
+
+    def _phases(self, line: str, span: Dim, whole: str) -> str:
+        """Put elements of a line together that are equal modulo the stride: ``whole`` of each phase."""
         kernel, stride = self.kernel, self.axes[-1].stride
         assert self.dtype is not None  # noqa: S101 - checked before
         room = ceildiv(span, stride)
-        phases = kernel.scratch(self.dtype, room * len(used))
-        whole, size = kernel.dim(floordiv(span, stride)), kernel.dim(room)
+        phases = kernel.scratch(self.dtype, room * len(self._used))
         with kernel.loop("x", whole):
-            for place, phase in enumerate(used):
-                kernel.line(f"{phases}[x + {place} * {size}] = {line}[x * {stride} + {phase}];")
-        for place, phase in enumerate(used):
+            for place, phase in enumerate(self._used):
+                at = f"{phases}[x + {place} * {kernel.dim(room)}]"
+                kernel.line(f"{at} = {line}[x * {stride} + {phase}];")
+        return phases
+
+    def _end_phases(self, line: str, span: Dim, phases: str) -> None:
+        """The elements behind the last whole stride."""
+        kernel, stride = self.kernel, self.axes[-1].stride
+        whole, size = kernel.dim(floordiv(span, stride)), kernel.dim(ceildiv(span, stride))
+        for place, phase in enumerate(self._used):
             at = f"{whole} * {stride} + {phase}"
             kernel.line(
                 f"if ({at} < {kernel.dim(span)}) {phases}[{whole} + {place} * {size}] = {line}[{at}];"
             )
-        return phases
+
+    def _join_taps(self, join: Join, line: str, room: Dim, outs: str, target: str) -> None:
+        """Join the taps of windows on the last axis, whose phases have ``room`` elements each."""
+        size, taps = self.kernel.dim(room), self.axes[-1].taps
+        places = (f"{line} + {number} * {size} + {move}" for number, move in self._places)
+        self.kernel.line(f"const {self.kind}* const taps[] = {{{', '.join(places)}}};")
+        self.kernel.line(f"farcall_join_{join.name}(taps, {taps}, {taps}, {outs}, {target});")
 
 
 @loops("MaxPool", check=_check)

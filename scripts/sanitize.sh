@@ -70,5 +70,5 @@ cat >$place/cc <<EOF
 exec $compiler "\$@" -fsanitize=address,undefined -fno-sanitize-recover=all
 EOF
 chmod +x $place/cc
-CC=$PWD/$place/cc sanitized_tests tests/backends/test_attention.py tests/backends/test_dilated.py \
+CC=$PWD/$place/cc sanitized_tests -m "not slow" tests/backends/test_attention.py tests/backends/test_dilated.py \
     tests/random_graphs/test_random_graphs.py

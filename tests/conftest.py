@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -59,6 +60,16 @@ MOST_WORKERS = 8  # each has torch, jax and onnxruntime in its memory
 def pytest_xdist_auto_num_workers() -> int:
     """The workers for `-n auto`: one per usable processor; the default would count all of the machine."""
     return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_new_garbage() -> Iterator[None]:
+    """The collector looks at objects that are newer than the module's first test: those of torch, jax and
+    onnxruntime take it half a second each time.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

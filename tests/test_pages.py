@@ -32,8 +32,20 @@ PROSE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 
-# Half a minute and more each.
-LONG = ("README", "backends", "commands", "devices", "fastrpc", "launchers", "pytorch", "torch_compile")
+# Up to half a minute each, and more on a busy machine.
+LONG = (
+    "README",
+    "backends",
+    "boards",
+    "commands",
+    "devices",
+    "fastrpc",
+    "kernels",
+    "launchers",
+    "pytorch",
+    "speed",
+    "torch_compile",
+)
 
 
 def marked(page: Path) -> object:

@@ -55,7 +55,12 @@ def steps(model: onnx.ModelProto) -> list[str]:
     return [work.operator.split("+")[0] for work in code.work]
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = ("a volume", "all outside", "49 pieces", "only the middle")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.long] if case in LONG else []) for case in CASES]
+)
 def test_pieces_are_the_whole(case: str) -> None:
     x, *_, pieces = CASES[case]
     shape = list(map(int, x[1:-1].split(",")))

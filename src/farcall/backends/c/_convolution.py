@@ -58,6 +58,8 @@ _BLOCKS = {"windows": _MOST_COLUMNS, "narrow windows": 96, "wide windows": 512} 
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
 _FINISHED = 2048  # results of small planes that are finished in one loop
+_AHEAD = 4  # small planes that are copied before the first of them is read
+_COPIED = 2048  # elements of their copies
 _TILE = 32  # columns that the matrix product computes at once
 
 
@@ -170,8 +172,9 @@ class Convolution:
         assert self.dtype is not None  # noqa: S101 - checked before
         kernel.uses(depthwise_kernels(kind, itemsize(self.dtype), planes.geometry))
         kernel.file_scope(depthwise_declaration(kind, planes.geometry).replace("HIDDEN", HIDDEN) + ";")
-        copy = kernel.scratch(self.dtype, planes.elements)
-        planes.clear(kernel, copy)
+        ahead = max(1, min(_AHEAD, _COPIED // planes.elements)) if planes.is_whole else 1
+        copies = kernel.scratch(self.dtype, ahead * planes.elements)
+        planes.clear(kernel, copies, ahead)
         many = max(1, _FINISHED // max(1, self.outs * int(self.out_plane))) if planes.is_whole else 1
         cost = many * (self.outs * self.taps * self.out_plane + ELEMENT * self.plane)
         made = f"{self.outs} * {kernel.dim(self.out_plane)}"
@@ -179,12 +182,28 @@ class Convolution:
         with self._planes("part", ceildiv(groups, many), cost):
             kernel.line(f"const int64_t g0 = part * {many}, rest = {kernel.dim(groups)} - g0;")
             kernel.line(f"const int64_t g1 = g0 + (rest < {many} ? rest : {many});")
-            with kernel.loop("g", "g1", start="g0"), planes.blocks(kernel):
-                planes.fill(kernel, kind, copy, f"({self.x} + g * {kernel.dim(self.plane)})")
-                with kernel.loop("m", str(self.outs)):
-                    self._rows_of_plane(planes, copy, f"g1 * {made} - place")
+            with kernel.loop("h", "g1", start="g0", step=ahead):
+                kernel.line(f"const int64_t h1 = g1 - h < {ahead} ? g1 : h + {ahead};")
+                self._some_planes(planes, copies, ahead, f"g1 * {made} - place")
             if planes.is_whole:
                 self.finish(f"g0 * {made}", f"(g1 - g0) * {made}")
+
+    def _some_planes(self, planes: Planes, copies: str, ahead: int, room: str) -> None:
+        """Planes ``h`` to ``h1``. Several small ones are copied before the first is read: a vector that is
+        read right after its parts were written waits for them.
+        """
+        kernel, source = self.kernel, f"({self.x} + g * {self.kernel.dim(self.plane)})"
+        copy = f"({copies} + (g - h) * {planes.elements})" if ahead > 1 else copies
+        with ExitStack() as stack:
+            stack.enter_context(kernel.loop("g", "h1", start="h"))
+            stack.enter_context(planes.blocks(kernel))
+            planes.fill(kernel, gemm_type(self.dtype), copy, source)
+            if ahead > 1:
+                stack.close()
+                stack.enter_context(kernel.loop("g", "h1", start="h"))
+                stack.enter_context(planes.blocks(kernel))
+            stack.enter_context(kernel.loop("m", str(self.outs)))
+            self._rows_of_plane(planes, copy, room)
 
     def _rows_of_plane(self, planes: Planes, copy: str, room: str) -> None:
         """Write the outputs of a block of rows. Behind whole planes, there is ``room`` for elements, which

@@ -35,7 +35,7 @@ _APART = 16  # elements between gathered rows of a block, so that few of them fa
 FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 _PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 _PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
-_MANY_PARTS = 8  # of fewer, parts are halves of those, so that threads get equal shares
+_MANY_PARTS = 8  # of fewer, parts are halves of those, or quarters, so that threads get equal shares
 GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
 
 
@@ -311,13 +311,15 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
     int64_t j_end, KIND* room);
 
-/* How many parts a product has that threads can compute: blocks of columns, or of rows if these are more.
- * Where the borders are changes no result: each element is the same sum in the same order, and few rows stay
- * few rows. */
+/* How many parts a product has that threads can compute: blocks of columns, or of rows if these are many
+ * more, since threads that share rows each copy all panels of B. Where the borders are changes no result: each
+ * element is the same sum in the same order, and few rows stay few rows. */
 static inline int64_t farcall_part_columns_KIND(int64_t n) {
   return n >= MANY_PARTS * COLUMNS ? COLUMNS : COLUMNS / 2;
 }
-static inline int64_t farcall_part_rows_KIND(int64_t m) { return m >= MANY_PARTS * ROWS ? ROWS : ROWS / 2; }
+static inline int64_t farcall_part_rows_KIND(int64_t m) {
+  return m >= MANY_PARTS * ROWS ? ROWS : m >= MANY_PARTS * ROWS / 2 ? ROWS / 2 : ROWS / 4;
+}
 static inline int64_t farcall_column_parts_KIND(int64_t n) {
   const int64_t each = farcall_part_columns_KIND(n);
   return n / each + (n % each != 0);
@@ -326,9 +328,13 @@ static inline int64_t farcall_row_parts_KIND(int64_t m) {
   const int64_t each = farcall_part_rows_KIND(m);
   return m <= FEW ? 0 : m / each + (m % each != 0);
 }
+static inline int farcall_by_columns_KIND(int64_t m, int64_t n) {
+  const int64_t columns = farcall_column_parts_KIND(n);
+  return (columns >= MANY_PARTS ? 2 : 1) * columns >= farcall_row_parts_KIND(m);
+}
 static inline int64_t farcall_parts_KIND(int64_t m, int64_t n) {
-  const int64_t columns = farcall_column_parts_KIND(n), rows = farcall_row_parts_KIND(m);
-  return m == 0 || n == 0 ? 0 : columns >= rows ? columns : rows;
+  if (m == 0 || n == 0) return 0;
+  return farcall_by_columns_KIND(m, n) ? farcall_column_parts_KIND(n) : farcall_row_parts_KIND(m);
 }
 /* What a part costs; with few rows of A, reading B takes the time. */
 static inline double farcall_part_cost_KIND(int64_t m, int64_t n, int64_t k) {
@@ -341,7 +347,7 @@ static inline void farcall_gemm_range_KIND(int64_t m, int64_t n, int64_t first, 
     struct farcall_range* range) {
   *range = (struct farcall_range){0, m, 0, n};
   const int64_t columns = farcall_part_columns_KIND(n), rows = farcall_part_rows_KIND(m);
-  if (farcall_column_parts_KIND(n) >= farcall_row_parts_KIND(m))
+  if (farcall_by_columns_KIND(m, n))
     range->column = first * columns, range->column_end = last * columns < n ? last * columns : n;
   else
     range->row = first * rows, range->row_end = last * rows < m ? last * rows : m;

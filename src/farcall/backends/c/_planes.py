@@ -78,9 +78,9 @@ class Planes:
         """Whether one block is all rows. Its padding is the same for each plane."""
         return self.rows == self.y.out
 
-    def clear(self, kernel: Kernel, copy: str) -> None:
+    def clear(self, kernel: Kernel, copies: str, count: int) -> None:
         """Write the padding that blocks have in common, once for all planes."""
-        kernel.line(f"memset({copy}, 0, {self.elements} * sizeof *{copy});")
+        kernel.line(f"memset({copies}, 0, {count * self.elements} * sizeof *{copies});")
 
     def fill(self, kernel: Kernel, kind: str, copy: str, source: str) -> None:
         """Copy what the block reads of the plane that ``source`` points to.

@@ -14,7 +14,24 @@ from farcall.backends.c._math import FUNCTIONS
 
 from .harness import CC, NATIVE
 
-NAMES = ("exp", "expm1", "tanh", "erf", "sigmoid", "decay", "log", "softplus", "mish", "atan", "asin", "acos")
+NAMES = (
+    "exp",
+    "expm1",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "decay",
+    "log",
+    "softplus",
+    "mish",
+    "atan",
+    "asin",
+    "acos",
+    "sin",
+    "cos",
+)
+# Of all floats, those that are the nearest to a multiple of pi/2.
+NEXT_TO_TURNS = np.array([float.fromhex("0x1.47d0fep+34"), float.fromhex("0x1.f37c8ap+95")], np.float32)
 LOOP = """void {0}_all(const float* x, float* y, long n) {{
   for (long i = 0; i < n; ++i) y[i] = farcall_{0}f(x[i]);
 }}
@@ -67,6 +84,10 @@ def run(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
         ("mish", -87, 110),
         ("atan", -3, 3),
         ("atan", -1e9, 1e9),
+        ("sin", -10, 10),
+        ("sin", -1e6, 1e6),
+        ("cos", -10, 10),
+        ("cos", -1e6, 1e6),
         ("asin", -1, 1),
         ("acos", -1, 1),
         ("acos", 0.999, 1),
@@ -92,6 +113,8 @@ def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: f
         "softplus": lambda x: np.log1p(np.exp(x)),
         "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
         "atan": np.arctan,
+        "sin": np.sin,
+        "cos": np.cos,
         "asin": np.arcsin,
         "acos": np.arccos,
     }[name]
@@ -100,6 +123,21 @@ def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: f
     with np.errstate(all="ignore"):
         error = np.abs(run(library, name, x).astype(np.float64) - true) / ulp
     assert error.max() < (4 if name == "mish" else 2.5), (x[error.argmax()], error.max())
+
+
+@pytest.mark.parametrize(("name", "exact"), [("sin", np.sin), ("cos", np.cos)])
+def test_angles_of_every_size(library: ctypes.CDLL, name: str, exact: np.ufunc) -> None:
+    """Also next to whole turns, where a reduction by too few bits leaves nothing of the angle."""
+    bits = np.random.default_rng(5).integers(0, 1 << 32, 1_000_000, dtype=np.uint32)
+    x = np.concatenate([bits.view(np.float32), NEXT_TO_TURNS, -NEXT_TO_TURNS])
+    with np.errstate(invalid="ignore"):
+        true = exact(x.astype(np.float64))
+    found = run(library, name, x)
+    np.testing.assert_array_equal(np.isnan(found), ~np.isfinite(x))
+    finite = np.isfinite(x)
+    ulp = np.spacing(np.abs(true[finite]).astype(np.float32)).astype(np.float64)
+    error = np.abs(found[finite].astype(np.float64) - true[finite]) / ulp
+    assert error.max() < 2.5, (x[finite][error.argmax()], error.max())
 
 
 def test_edges(library: ctypes.CDLL) -> None:
@@ -130,6 +168,9 @@ def test_edges(library: ctypes.CDLL) -> None:
     y = run(library, "asin", np.array([0.0, -0.0, 1, -1], np.float32))
     assert y.tolist() == [0, 0, np.float32(np.pi / 2), -np.float32(np.pi / 2)]
     assert np.signbit(y[1])
+    assert run(library, "sin", x)[:2].tolist() == [0, 0]
+    assert np.signbit(run(library, "sin", x)[:2]).tolist() == [False, True]
+    assert np.isnan(run(library, "cos", x)[2:5]).all()
     y = run(library, "acos", np.array([1, -1, 0.0, -0.0], np.float32))
     assert y.tolist() == [0, np.float32(np.pi), *[np.float32(np.pi / 2)] * 2]
     assert run(library, "decay", -np.abs(x[:4])).tolist() == [2.0**64, 2.0**64, 0, 0]

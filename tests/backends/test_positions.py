@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from .cases import Case, check, compare, refusal
+from .harness import NATIVE
 
 NAN = np.float32([[3, np.nan, 5, np.nan, 5], [np.inf, 1, np.inf, -np.inf, 0]])
 
@@ -46,6 +47,21 @@ def test_extremes_of_symbolic_sizes() -> None:
     with pytest.raises(RuntimeError):
         region(ties(2, 0, 4))
     assert refusal(Case("ArgMin", [ties(0, 4)])) == "an axis without elements"
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_long_rows_are_searched_in_lanes(op: str) -> None:
+    """Equal elements and NaN in several lanes, at the ends of a row, and behind the last whole lanes."""
+    rng = np.random.default_rng(7)
+    rows = [rng.integers(-40, 40, (40, length)).astype(np.float32) for length in (63, 64, 65, 95, 96, 200)]
+    for row in rows:
+        row[::4, rng.integers(0, row.shape[1], 3)] = np.nan
+        row[1, [0, -1]] = row[2, [5, -1]] = 99 if op == "ArgMax" else -99
+    whole = [row[1::2].astype(dtype) for row in rows[3:] for dtype in (np.int8, np.int64, np.float64)]
+    cases = [
+        Case(op, [x], {"axis": 1, "select_last_index": last}) for x in (*rows, *whole) for last in (0, 1)
+    ]
+    check(cases, ["-O3", *NATIVE])
 
 
 def test_hardmax() -> None:

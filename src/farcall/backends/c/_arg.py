@@ -24,6 +24,7 @@ from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
 _TILE = 64  # neighbouring rows that are searched together, so that memory is read in order
+_LANES = 32  # parts of one long row that are searched together
 
 
 def _extents(node: ir.Node) -> tuple[Dim, Dim, Dim]:
@@ -53,6 +54,7 @@ def _arg(node: ir.Node) -> Iterator[Step]:
         operand(node, 0),
         (outer, length, inner),
         better,
+        bool(int_attr(node, "select_last_index", 0)),
         f"for (int64_t t = 0; t < wide; ++t) {q}[i * {width} + j + t] = at[t];",
     )
     yield kernel.step()
@@ -67,11 +69,16 @@ def _better(node: ir.Node, sign: str) -> Callable[[str, str], str]:
 
 
 def _search(
-    kernel: Kernel, source: ir.Value, sizes: tuple[Dim, Dim, Dim], better: Callable[[str, str], str], use: str
+    kernel: Kernel,
+    source: ir.Value,
+    sizes: tuple[Dim, Dim, Dim],
+    better: Callable[[str, str], str],
+    last: bool,
+    use: str,
 ) -> None:
     """Find the best elements along the middle of ``sizes``: of row ``i``, ``wide`` columns from ``j`` on.
 
-    ``use`` is what is done with their places, ``at``.
+    ``last``: of equal ones, the last. ``use`` is what is done with their places, ``at``.
     """
     outer, length, inner = sizes
     kind, p = c_type(source.dtype), kernel.read(source)
@@ -80,13 +87,37 @@ def _search(
     with shared(kernel, [("i", outer, 1), ("j", inner, tile)], product((ELEMENT, length, tile))):
         kernel.line(f"const {kind}* in = {p} + i * {count} * {width} + j;")
         kernel.line(f"const int64_t wide = {width} - j < {tile} ? {width} - j : {tile};")
-        kernel.line(f"{kind} best[{tile}];\nint64_t at[{tile}];")
+        kernel.line(f"{kind} best[{tile}];\nint64_t at[{tile}], begin = 1;")
         with kernel.loop("t", "wide"):
             kernel.line("best[t] = in[t];\nat[t] = 0;")
-        with kernel.loop("k", count, start=1), kernel.loop("t", "wide"):
+        if tile == 1 and not (isinstance(length, int) and length < 2 * _LANES):
+            kernel.line(_in_lanes(kind, count, better, last))
+        with kernel.loop("k", count, start="begin"), kernel.loop("t", "wide"):
             kernel.line(f"const {kind} x = in[k * {width} + t];")
             kernel.line(f"if ({better('x', 'best[t]')}) {{ best[t] = x; at[t] = k; }}")
         kernel.line(use)
+
+
+def _in_lanes(kind: str, count: str, better: Callable[[str, str], str], last: bool) -> str:
+    """C: the best of a long row, but for its last elements: of each lane, then of the lanes."""
+    wins, loses = better("x", "best[0]"), better("best[0]", "x")
+    wins = f"({wins}) && (!({loses}) || k > at[0])" if last else f"({wins}) || (!({loses}) && k < at[0])"
+    return f"""\
+if ({count} >= {2 * _LANES} && {count} <= INT32_MAX) {{
+  {kind} lane[{_LANES}];
+  int32_t place[{_LANES}];
+  for (int64_t t = 0; t < {_LANES}; ++t) lane[t] = in[t], place[t] = 0;
+  for (begin = {_LANES}; begin + {_LANES} <= {count}; begin += {_LANES})
+    for (int64_t t = 0; t < {_LANES}; ++t) {{
+      const {kind} x = in[begin + t];
+      if ({better("x", "lane[t]")}) {{ lane[t] = x; place[t] = (int32_t)begin; }}
+    }}
+  for (int64_t t = 0; t < {_LANES}; ++t) {{
+    const {kind} x = lane[t];
+    const int64_t k = place[t] + t;
+    if ({wins}) {{ best[0] = x; at[0] = k; }}
+  }}
+}}"""
 
 
 def _check_hardmax(node: ir.Node) -> None:
@@ -106,5 +137,5 @@ def _hardmax(node: ir.Node) -> Iterator[Step]:
         f"for (int64_t k = 0; k < {count}; ++k)\n"
         f"  for (int64_t t = 0; t < wide; ++t) {q}[(i * {count} + k) * {width} + j + t] = k == at[t];"
     )
-    _search(kernel, source, (outer, length, inner), _better(node, ">"), use)
+    _search(kernel, source, (outer, length, inner), _better(node, ">"), last=False, use=use)
     yield kernel.step()

@@ -312,8 +312,8 @@ HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     int64_t j_end, KIND* room);
 
 /* How many parts a product has that threads can compute: blocks of columns, or of rows if these are many
- * more, since threads that share rows each copy all panels of B. Where the borders are changes no result: each
- * element is the same sum in the same order, and few rows stay few rows. */
+ * more, since threads that share rows each copy all panels of B. Where the borders are changes no result:
+ * each element is the same sum in the same order, and few rows stay few rows. */
 static inline int64_t farcall_part_columns_KIND(int64_t n) {
   return n >= MANY_PARTS * COLUMNS ? COLUMNS : COLUMNS / 2;
 }

@@ -191,14 +191,17 @@ def _write(kernel: Kernel, node: ir.Node, leading: Sequence[str], mode: str) -> 
             source = f"({source}) * {kernel.dim(item.size)} + {_source(kernel, item, axis, mode, inside)}"
             place = f"({place}) * {kernel.dim(item.target)} + i{axis}"
         kernel.line(f"{kind}* out = {q} + ({place}) * {width};")
-        is_shown = " && ".join(inside) or "1"
-        kernel.line(f"const int64_t shown = {is_shown};")
-        kernel.line(f"const {kind}* in = shown ? {p} + ({source}) * {size} : {p};")
+        if inside:
+            with kernel.block(f"if (!({' && '.join(inside)}))"), kernel.loop("j", width):
+                kernel.line("out[j] = fill;")
+            stack.enter_context(kernel.block("else"))
+        # Numbers, if sizes and pads are: then the loops are short code without branches.
+        kernel.line(f"const {kind}* in = {p} + ({source}) * {size};")
         kernel.line(
-            f"int64_t first = {before}, end;\nfirst = first < 0 ? 0 : first < {width} ? first : {width};"
+            f"const int64_t first = {before} < 0 ? 0 : {before} < {width} ? {before} : {width};\n"
+            f"const int64_t whole = {size} + {before} < {width} ? {size} + {before} : {width};\n"
+            "const int64_t end = whole < first ? first : whole;"
         )
-        kernel.line(f"end = {size} + {before} < {width} ? {size} + {before} : {width};")
-        kernel.line(f"if (!shown) first = {width};\nif (end < first) end = first;")
         outside = "fill" if mode == "constant" else f"in[farcall_pad_{mode}(j - {before}, {size})]"
         for start, stop, text in (
             ("0", "first", outside),

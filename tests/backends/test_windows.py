@@ -289,6 +289,13 @@ def test_pools_of_many_small_planes() -> None:
     ]
     for case, region in zip(cases, check(cases), strict=True):
         assert "n0_end" in region.code.texts[f"{region.region.name}.c"], case.attributes
+    halves = {"kernel_shape": [2, 2], "strides": [2, 2]}  # the first plane is a block by itself
+    check(
+        [
+            Case("MaxPool", [normal(2, 3, *sizes)], halves)
+            for sizes in ((128, 16), (64, 16), (66, 14), (4, 18))
+        ]
+    )
 
 
 def test_pools_of_few_windows_far_apart() -> None:

@@ -120,7 +120,8 @@ class _Pool:
         if last.stride == 1 or overlap or last.begin != 0 or outs == 0:
             return 0
         fits = int(last.out) * last.stride <= min(int(last.size), _SHORT)
-        return max(1, _BLOCK // (int(outs) * last.stride)) if fits else 0
+        planes = _BLOCK // (int(outs) * last.stride)
+        return planes if fits and planes > 1 else 0
 
     def _join_planes(self, join: Join, planes: int, finish: str) -> Step:
         """All loops, over blocks of so many planes."""

@@ -160,8 +160,10 @@ def test_a_killed_server_and_its_successor(program: list[str], tmp_path: Path) -
 
 @pytest.mark.parametrize("size", [0, 4096, 1 << 20])
 def test_a_file_that_becomes_shorter_ends_no_server(program: list[str], tmp_path: Path, size: int) -> None:
+    if "s390x" in " ".join(program):
+        pytest.skip("qemu-s390x gives a handler of SIGBUS the address in the host's order of bytes")
     path = tmp_path / "box"
-    with serving(program, path):
+    with serving(program, path) as process:
         session = opened(path)
         add = session.get_function("test.add")
         os.truncate(path, size)
@@ -169,15 +171,16 @@ def test_a_file_that_becomes_shorter_ends_no_server(program: list[str], tmp_path
             for _ in range(1 << 20):  # enough for a whole ring
                 add(1, 1)
         session.close()
-        with again(path) as session:
+        with again(path, process) as session:
             assert session.get_function("test.add")(1, 2) == 3
 
 
-def again(path: Path) -> Session:
+def again(path: Path, process: subprocess.Popen[str]) -> Session:
     """A session, once the server has made its file whole again. The server ends one that begins meanwhile."""
-    while True:
+    while process.poll() is None:
         with contextlib.suppress(UsageError, ConnectError):
             return opened(path)
+    raise AssertionError(f"the server ended with status {process.returncode}")
 
 
 def test_keys_and_tokens(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

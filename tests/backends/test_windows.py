@@ -289,7 +289,10 @@ def test_pools_of_many_small_planes() -> None:
     ]
     for case, region in zip(cases, check(cases), strict=True):
         assert "n0_end" in region.code.texts[f"{region.region.name}.c"], case.attributes
-    halves = {"kernel_shape": [2, 2], "strides": [2, 2]}  # the first plane is a block by itself
+    halves = {
+        "kernel_shape": [2, 2],
+        "strides": [2, 2],
+    }  # computed row by row: a block would have one plane, or rows are long
     check(
         [
             Case("MaxPool", [normal(2, 3, *sizes)], halves)

@@ -160,7 +160,7 @@ def test_a_killed_server_and_its_successor(program: list[str], tmp_path: Path) -
 
 @pytest.mark.parametrize("size", [0, 4096, 1 << 20])
 def test_a_file_that_becomes_shorter_ends_no_server(program: list[str], tmp_path: Path, size: int) -> None:
-    if "s390x" in " ".join(program):
+    if "qemu-s390x" in program[0]:
         pytest.skip("qemu-s390x gives a handler of SIGBUS the address in the host's order of bytes")
     path = tmp_path / "box"
     with serving(program, path) as process:

@@ -288,7 +288,7 @@ static inline float farcall_sinf(float x) {
 }
 static inline float farcall_cosf(float x) { return farcall_sinef(fabsf(x), 1); }"""
 
-_OURS = (
+OURS = (
     "exp",
     "expm1",
     "tanh",
@@ -333,4 +333,4 @@ def function(dtype: ir.DataType | None, name: str) -> str:
     """The C function ``name`` for ``dtype``: of this module, or of libm (``sqrtf``, ``exp``)."""
     if dtype != ir.DataType.FLOAT:
         return _OTHERS.get(name, name)
-    return f"farcall_{name}f" if name in _OURS else f"{name}f"
+    return f"farcall_{name}f" if name in OURS else f"{name}f"

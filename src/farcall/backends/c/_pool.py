@@ -53,6 +53,7 @@ class _Pool:
         self.node = node
         self.kernel = Kernel()
         x = operand(node, 0)
+        assert x.dtype is not None  # noqa: S101 - checked before
         self.dtype = x.dtype
         self.kind = c_type(x.dtype)
         self.axes = axes_of(node, ints_attr(node, "kernel_shape", []))
@@ -93,7 +94,6 @@ class _Pool:
         kernel.file_scope(join.source())
         if planes := self._at_once():
             return self._join_planes(join, planes, finish)
-        assert self.dtype is not None  # noqa: S101 - checked before
         span = (last.out - 1) * last.stride + (last.taps - 1) * last.dilation + 1
         line = kernel.scratch(self.dtype, span)
         self._pad_line(line, kernel.dim(span), join.start)
@@ -126,7 +126,6 @@ class _Pool:
     def _join_planes(self, join: Join, planes: int, finish: str) -> Step:
         """All loops, over blocks of so many planes."""
         kernel, stride = self.kernel, self.axes[-1].stride
-        assert self.dtype is not None  # noqa: S101 - checked before
         span = product(axis.out for axis in self.axes) * stride * planes
         line = kernel.scratch(self.dtype, span)
         kernel.line(f"const int64_t left = 0, width = {self.width} * {stride};")
@@ -196,7 +195,6 @@ class _Pool:
     def _phases(self, line: str, span: Dim, whole: str) -> str:
         """Put elements of a line together that are equal modulo the stride: ``whole`` of each phase."""
         kernel, stride = self.kernel, self.axes[-1].stride
-        assert self.dtype is not None  # noqa: S101 - checked before
         room = ceildiv(span, stride)
         phases = kernel.scratch(self.dtype, room * len(self._used))
         with kernel.loop("x", whole):
@@ -266,7 +264,6 @@ def _average_pool(node: ir.Node) -> Iterator[Step]:
     pool = _Pool(node)
     kernel, axes = pool.kernel, pool.axes
     padded = bool(int_attr(node, "count_include_pad", 0))
-    assert pool.dtype is not None  # noqa: S101 - checked before
     kernel.file_scope(_COUNT)
     counts = kernel.scratch(pool.dtype, axes[-1].out)  # by how many elements each window of a row has
     count = _count(kernel, axes[-1], "o", padded)

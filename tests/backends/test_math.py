@@ -160,6 +160,13 @@ def test_edges(library: ctypes.CDLL) -> None:
     assert run(library, "decay", -np.abs(x[:4])).tolist() == [2.0**64, 2.0**64, 0, 0]
 
 
+def test_every_nan_stays_one(library: ctypes.CDLL) -> None:
+    """Its lower bits, which may be anything, are no exponent."""
+    fractions = np.random.default_rng(6).integers(1, 1 << 23, 10_000, dtype=np.uint32)
+    x = np.concatenate([fractions | 0x7F800000, fractions | 0xFF800000]).astype(np.uint32).view(np.float32)
+    assert {name: int((~np.isnan(run(library, name, x))).sum()) for name in OURS} == dict.fromkeys(OURS, 0)
+
+
 def test_a_sigmoid_below_the_normal_numbers(library: ctypes.CDLL) -> None:
     x = np.linspace(-110, -87, 10_001, dtype=np.float32)
     assert np.abs(run(library, "sigmoid", x) - np.exp(x.astype(np.float64))).max() < 2.0**-125

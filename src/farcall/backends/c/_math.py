@@ -18,7 +18,8 @@ static inline float farcall_scale(int32_t n) {
   memcpy(&power, &bits, sizeof power);
   return power;
 }
-/* p 2^n, if both are normal numbers. The high bits of n do not matter. */
+/* p 2^n, if both are normal numbers. The high bits of n do not matter. A NaN becomes some number: callers add
+ * 0 times their argument to keep it. */
 static inline float farcall_scaled(float p, uint32_t n) {
   uint32_t bits;
   memcpy(&bits, &p, sizeof bits);
@@ -75,12 +76,12 @@ _EXP = _exponential(
     "farcall_expf",
     _bounds("-104.0f"),
     _WHOLE,
-    f"{_HALVES}  return farcall_scaled(p, (uint32_t)half) * farcall_scale(k - half);\n",
+    f"{_HALVES}  return farcall_scaled(p, (uint32_t)half) * farcall_scale(k - half) + t * 0.0f;\n",
 )
 
 # Of x from -87.3 to 88.7, whose results are normal numbers; and of NaN.
 _EXP_NORMAL = _exponential(
-    "farcall_exp_normalf", "  const float t = x;\n", _WHOLE, "  return farcall_scaled(p, bits);\n"
+    "farcall_exp_normalf", "  const float t = x;\n", _WHOLE, "  return farcall_scaled(p, bits) + t * 0.0f;\n"
 )
 _SIGMOID = """static inline float farcall_sigmoidf(float x) {
   float t = x < -87.3f ? -87.3f : x;
@@ -96,7 +97,7 @@ _DECAY = _exponential(
     "farcall_decayf",
     "  const float t = x;\n",
     _WHOLE,
-    "  p = farcall_scaled(p, bits);\n  return x < -103.97f ? 0.0f : p;\n",
+    "  p = farcall_scaled(p, bits) + t * 0.0f;\n  return x < -103.97f ? 0.0f : p;\n",
     "12582976.0f",
     _SHORT,
 )

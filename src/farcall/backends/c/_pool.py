@@ -58,7 +58,6 @@ class _Pool:
         self.kind = c_type(x.dtype)
         self.axes = axes_of(node, ints_attr(node, "kernel_shape", []))
         self.p, self.q = self.kernel.read(x), self.kernel.write(node.outputs[0])
-        self.planes = self.kernel.dim(product(dims(x)[:2]))
         self.plane = self.kernel.dim(product(axis.size for axis in self.axes))
         self.out_plane = self.kernel.dim(product(axis.out for axis in self.axes))
         self.width = self.kernel.dim(self.axes[-1].out)

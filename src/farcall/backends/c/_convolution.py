@@ -239,33 +239,29 @@ class Convolution:
         right = packed_right(kernel, self.packed.reshape(self.outs, self.depth).T)
         start = Start(self.b, "0", "1") if self.b else ZERO
         with ExitStack() as stack:
-            parts = open_parts(kernel, stack, self.dtype, (self.images, self.outs, self.depth))
             sizes = [self.batch, str(self.outs), depth]
             left, target = plain_left(self.x, depth), (self.y, str(self.outs))
+            shape = self.images, self.outs, self.depth
+            parts = open_parts(kernel, stack, self.dtype, shape, left, right)
             call_finished(kernel, self.dtype, sizes, left, right, target, start, parts, self.epilogue)
 
     def _by_matrix(self) -> None:
-        groups = [("n", self.images), ("g", self.group)]
+        groups, plane = [("n", self.images), ("g", self.group)], self.kernel.dim(self.plane)
         with ExitStack() as stack:
-            parts = None
-            if self.splits:
-                shape = (self.outs, self.plane, self.depth)
-                parts = open_parts(self.kernel, stack, self.dtype, shape, groups)
-            else:
+            if not self.splits:
                 for name, count in groups:
                     stack.enter_context(self.kernel.loop(name, count))
-            self._declare_group()
-            plane = self.kernel.dim(self.plane)
-            if parts is None:
+                self._declare_group()
                 self._multiply("in", plane, ("group", plane))
-            else:
-                self._multiply_parts(plane, parts)
-
-    def _multiply_parts(self, plane: str, parts: tuple[str, str]) -> None:
-        sizes, b = [str(self.outs), plane, str(self.depth)], plain_right(self.dtype, "in", plane)
-        a, start, before = self._weights(), self._start_of_group(), f"(n * {self.group} + g) * {self.outs}"
-        target = "group", plane
-        call_finished(self.kernel, self.dtype, sizes, a, b, target, start, parts, self.epilogue, before)
+                return
+            a, b = self._weights(), plain_right(self.dtype, "in", plane)
+            parts = open_parts(
+                self.kernel, stack, self.dtype, (self.outs, self.plane, self.depth), a, b, groups
+            )
+            self._declare_group()
+            sizes, start = [str(self.outs), plane, str(self.depth)], self._start_of_group()
+            target, before = ("group", plane), f"(n * {self.group} + g) * {self.outs}"
+            call_finished(self.kernel, self.dtype, sizes, a, b, target, start, parts, self.epilogue, before)
 
     def _declare_group(self) -> None:
         """Declare pointers to the planes of group ``g`` of image ``n``, in the output and in the input."""

@@ -234,6 +234,8 @@ def open_parts(
     stack: ExitStack,
     dtype: ir.DataType | None,
     shape: Sequence[Dim],
+    a: Left,
+    b: Right,
     batch: Sequence[tuple[str, Dim]] = (),
 ) -> tuple[str, str]:
     """Open the loop over the parts of products, which threads share; the kernel does nothing else.
@@ -243,6 +245,8 @@ def open_parts(
         stack: What closes the loop.
         dtype: The dtype of the products.
         shape: m, n and k.
+        a: The first operand of each product. If its rows are copied, a thread takes its share in one part.
+        b: The second one.
         batch: The variables that number the products, with their counts.
 
     Returns:
@@ -250,11 +254,12 @@ def open_parts(
     """
     word = gemm_type(dtype)
     _use_gemm(kernel, dtype)
-    m, n, k = map(kernel.dim, shape)
+    m, n, k = sizes = [kernel.dim(dim) for dim in shape]
     counts = [count for _, count in batch]
     total = " * ".join([f"farcall_parts_{word}({m}, {n})", *map(kernel.dim, counts)])
     cost = f"farcall_part_cost_{word}({m}, {n}, {k})"
-    begin, end = kernel.split(total, cost, product((*shape, *counts, 2)))
+    at_once = copies_rows(dtype, sizes, a, b)
+    begin, end = kernel.split(total, cost, product((*shape, *counts, 2)), at_once)
     kernel.line(f"const int64_t parts = farcall_parts_{word}({m}, {n});")
     stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
     kernel.line("const int64_t first = part % parts;")

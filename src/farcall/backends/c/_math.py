@@ -11,25 +11,18 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-_SCALE = """/* 2^n, from -126 to 127. */
-static inline float farcall_scale(int32_t n) {
-  const uint32_t bits = (uint32_t)(n + 127) << 23;
+_POWER = """/* 2^n, from -126 to 127: n + 127 is in the low 9 bits, and others do not matter. */
+static inline float farcall_exp2_of(uint32_t bits) {
+  bits <<= 23;
   float power;
   memcpy(&power, &bits, sizeof power);
   return power;
-}
-/* p 2^n, if both are normal numbers. The high bits of n do not matter. A NaN becomes some number: callers add
- * 0 times their argument to keep it. */
-static inline float farcall_scaled(float p, uint32_t n) {
-  uint32_t bits;
-  memcpy(&bits, &p, sizeof bits);
-  bits += n << 23;
-  memcpy(&p, &bits, sizeof p);
-  return p;
 }"""
 
 
-_ROUND = "12582912.0f"  # 1.5 * 2^23, which rounds what is added to it
+def _rounder(plus: int) -> str:
+    """1.5 * 2^23 + plus. A float that is added to it is rounded: integer + ``plus`` is in the low bits."""
+    return f"{12582912 + plus}.0f"
 
 
 # Of (exp(r) - 1 - r) / r^2, the highest power first: exp(r) is off by 3e-9 of itself, or by 1.1e-7.
@@ -42,14 +35,15 @@ def _exponential(
     bounds: str,
     polynomial: str,
     result: str,
-    rounder: str = _ROUND,
+    plus: int = 127,
     coefficients: Sequence[str] = _CLOSE,
 ) -> str:
     """A function made of exp(t) = 2^n exp(r), |r| <= ln(2)/2: ``p`` is the ``polynomial`` of r.
 
-    ``bounds`` makes ``t`` of ``x``, and ``result`` returns. The integer n is in the low ``bits``, and what
-    ``rounder`` has there is added to it.
+    ``bounds`` makes ``t`` of ``x``, and ``result`` returns. The low ``bits`` are n + ``plus``. Of a NaN,
+    ``p`` is one, which a product with any power keeps.
     """
+    rounder = _rounder(plus)
     first, *others = coefficients
     terms = "".join(f"  p = p * r + {one};\n" for one in others)
     return f"""static inline float {name}(float x) {{
@@ -69,19 +63,21 @@ def _bounds(low: str) -> str:
 
 
 _WHOLE = "(p * r + 1.0f) * r + 1.0f"
-_HALVES = "  const int32_t k = (int32_t)(bits - 0x4b400000u), half = k >> 1;\n"
+_BOTH = 254  # of which each half of n has 127
+_HALVES = "farcall_exp2_of(bits >> 1) * farcall_exp2_of(bits - (bits >> 1))"
 
 # 2^n is multiplied in two halves, so that the largest and the subnormal results are right.
 _EXP = _exponential(
     "farcall_expf",
     _bounds("-104.0f"),
     _WHOLE,
-    f"{_HALVES}  return farcall_scaled(p, (uint32_t)half) * farcall_scale(k - half) + t * 0.0f;\n",
+    f"  return p * {_HALVES};\n",
+    _BOTH,
 )
 
-# Of x from -87.3 to 88.7, whose results are normal numbers; and of NaN.
+# Of x from -87.3 to 88, whose results are normal numbers, and of NaN.
 _EXP_NORMAL = _exponential(
-    "farcall_exp_normalf", "  const float t = x;\n", _WHOLE, "  return farcall_scaled(p, bits) + t * 0.0f;\n"
+    "farcall_exp_normalf", "  const float t = x;\n", _WHOLE, "  return p * farcall_exp2_of(bits);\n"
 )
 _SIGMOID = """static inline float farcall_sigmoidf(float x) {
   float t = x < -87.3f ? -87.3f : x;
@@ -97,8 +93,8 @@ _DECAY = _exponential(
     "farcall_decayf",
     "  const float t = x;\n",
     _WHOLE,
-    "  p = farcall_scaled(p, bits) + t * 0.0f;\n  return x < -103.97f ? 0.0f : p;\n",
-    "12582976.0f",
+    "  p *= farcall_exp2_of(bits);\n  return x < -103.97f ? 0.0f : p;\n",
+    127 + 64,
     _SHORT,
 )
 
@@ -108,18 +104,18 @@ _EXPM1 = _exponential(
     "farcall_expm1f",
     _bounds("-20.0f"),
     "p * (r * r) + r",
-    f"{_HALVES}  p += 1.0f - farcall_scale(k > 126 ? -126 : -k);\n"
-    "  return p * farcall_scale(half) * farcall_scale(k - half);\n",
+    f"  p += 1.0f - farcall_exp2_of(n > 126.0f ? 1 : 381u - bits);\n  return p * {_HALVES};\n",
+    _BOTH,
 )
 
 # -m / (m + 2), where m = exp(-2|x|) - 1 = 2^n (exp(r) - 1) + (2^n - 1), without cancellation near zero. Of a
 # positive exponent, m + 2 would be rounded by more. The polynomial is one of u = -r / 2. From 10 on, the
 # result is 1.
-_TANH = """static inline float farcall_tanhf(float x) {
+_TANH = f"""static inline float farcall_tanhf(float x) {{
   float t = fabsf(x);
   t = t > 10.0f ? 10.0f : t;
-  const float shifted = t * -2.88539008f + 12582912.0f;
-  const float n = shifted - 12582912.0f;
+  const float shifted = t * -2.88539008f + {_rounder(127)};
+  const float n = shifted - {_rounder(127)};
   const float u = t + n * 0.346573591f;
   float p = 0.08884792768f;
   p = p * u - 0.26773414016f;
@@ -129,10 +125,10 @@ _TANH = """static inline float farcall_tanhf(float x) {
   p = p * (u * u) - (u + u);
   uint32_t bits;
   memcpy(&bits, &shifted, sizeof bits);
-  const float power = farcall_scale((int32_t)(bits - 0x4b400000u));
+  const float power = farcall_exp2_of(bits);
   const float m = p * power + (power - 1.0f);
   return copysignf(m / (m + 2.0f), x);
-}"""
+}}"""
 
 # x P(x^2) for |x| < 1, else 1 - exp(Q(|x|)), where Q fits log(erfc) up to 4; beyond 4 the result is 1.
 _ERF = """static inline float farcall_erff(float x) {
@@ -312,7 +308,7 @@ _OTHERS = {
 # A later one may call an earlier one.
 FUNCTIONS = "\n".join(
     (
-        _SCALE,
+        _POWER,
         _EXP,
         _EXP_NORMAL,
         _SIGMOID,

@@ -95,7 +95,7 @@ def _finished(
         start = Start(kernel.read(row), "0", "1")
     sizes = [kernel.dim(dim) for dim in shape]
     with ExitStack() as stack:
-        parts = open_parts(kernel, stack, target.dtype, shape)
+        parts = open_parts(kernel, stack, target.dtype, shape, left, right)
         c = kernel.write(target), sizes[1]
         call_finished(kernel, target.dtype, sizes, left, right, c, start, parts, epilogue)
     return kernel.step()
@@ -124,20 +124,20 @@ def product_of(
     if all(dim == 1 for dim in right[:-2]):  # all batches share B: treat the batch as more rows of A
         m, batch, left = product((*left[:-2], m)), [], [product(left[:-1]), k]
     sizes = [kernel.dim(d) for d in (m, n, k)]
+    x = f"{p0} + {batch_offset(kernel, left[:-2], batch, product((m, k)))}"
+    z = f"{q} + {batch_offset(kernel, batch, batch, product((m, n)))}"
+    if isinstance(second, str):
+        y = f"{second} + {batch_offset(kernel, right[:-2], batch, product((k, n)))}"
+        second = plain_right(dtype, y, sizes[1])
+    a, c = plain_left(x, sizes[2]), (z, sizes[1])
     with ExitStack() as stack:
         parts = None
         if splits:
             axes = [(f"i{axis}", dim) for axis, dim in enumerate(batch)]
-            parts = open_parts(kernel, stack, dtype, (m, n, k), axes)
+            parts = open_parts(kernel, stack, dtype, (m, n, k), a, second, axes)
         else:
             for axis, dim in enumerate(batch):
                 stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
-        x = f"{p0} + {batch_offset(kernel, left[:-2], batch, product((m, k)))}"
-        z = f"{q} + {batch_offset(kernel, batch, batch, product((m, n)))}"
-        if isinstance(second, str):
-            y = f"{second} + {batch_offset(kernel, right[:-2], batch, product((k, n)))}"
-            second = plain_right(dtype, y, kernel.dim(n))
-        a, c = plain_left(x, kernel.dim(k)), (z, kernel.dim(n))
         call_gemm(kernel, dtype, sizes, a, second, c, ZERO, parts)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farcall.backends.c._math import FUNCTIONS, OURS
+from farcall.backends.c._helpers import HELPERS
+from farcall.backends.c._math import OURS
 
 from .harness import CC, NATIVE
 
@@ -27,7 +28,7 @@ LOOP = """void {0}_all(const float* x, float* y, long n) {{
 )
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("math")
-    text = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n" + FUNCTIONS + "\n"
+    text = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n" + HELPERS + "\n"
     (folder / "m.c").write_text(text + "".join(LOOP.format(name) for name in OURS))
     command = [
         *CC.command,

@@ -162,6 +162,9 @@ static __attribute__((noinline, cold)) int farcall_raise_values(
 
 HELPERS = "\n".join(
     [
+        _BITS,
+        _KNOWN,
+        *map(_larger, sorted(FLOATS | INTEGERS)),
         _math.FUNCTIONS,
         _division(32),
         _division(64),
@@ -171,14 +174,11 @@ HELPERS = "\n".join(
         _truncation(64, "float", "f"),
         _TO_UINT64,
         _INTEGERS,
-        _KNOWN,
-        _BITS,
         _QUANTIZE,
         _narrow_text.FUNCTIONS,
         _floored("float", "f"),
         _floored("double", "d"),
         _mean("int64_t"),
         _mean("uint64_t"),
-        *map(_larger, sorted(FLOATS | INTEGERS)),
     ]
 )

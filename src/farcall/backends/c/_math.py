@@ -13,10 +13,7 @@ import onnx_ir as ir
 
 _POWER = """/* 2^n, from -126 to 127: n + 127 is in the low 9 bits, and others do not matter. */
 static inline float farcall_exp2_of(uint32_t bits) {
-  bits <<= 23;
-  float power;
-  memcpy(&power, &bits, sizeof power);
-  return power;
+  return farcall_float_of_bits(bits << 23);
 }"""
 
 
@@ -53,13 +50,13 @@ def _exponential(
   r = r + n * 2.12194440e-4f;
   float p = {first};
 {terms}  p = {polynomial};
-  uint32_t bits;
-  memcpy(&bits, &shifted, sizeof bits);
+  const uint32_t bits = farcall_bits_of_float(shifted);
 {result}}}"""
 
 
-def _bounds(low: str) -> str:
-    return f"  float t = x < {low} ? {low} : x;\n  t = t > 89.0f ? 89.0f : t;\n"
+def _within(low: str, high: str) -> str:
+    """Bounds that compilers do not know: of known ones, gcc makes cases with constant results."""
+    return f"  const float t = farcall_at_most_float(farcall_at_least_float(x, {low}f), {high}f);\n"
 
 
 _WHOLE = "(p * r + 1.0f) * r + 1.0f"
@@ -69,7 +66,7 @@ _HALVES = "farcall_exp2_of(bits >> 1) * farcall_exp2_of(bits - (bits >> 1))"
 # 2^n is multiplied in two halves, so that the largest and the subnormal results are right.
 _EXP = _exponential(
     "farcall_expf",
-    _bounds("-104.0f"),
+    _within("-104.0", "89.0"),
     _WHOLE,
     f"  return p * {_HALVES};\n",
     _BOTH,
@@ -79,13 +76,11 @@ _EXP = _exponential(
 _EXP_NORMAL = _exponential(
     "farcall_exp_normalf", "  const float t = x;\n", _WHOLE, "  return p * farcall_exp2_of(bits);\n"
 )
-_SIGMOID = """static inline float farcall_sigmoidf(float x) {
-  float t = x < -87.3f ? -87.3f : x;
-  t = t > 87.3f ? 87.3f : t;
-  const float share = 1.0f / (1.0f + farcall_exp_normalf(-t));
+_SIGMOID = f"""static inline float farcall_sigmoidf(float x) {{
+{_within("-87.3", "87.3")}  const float share = 1.0f / (1.0f + farcall_exp_normalf(-t));
   return x < -87.3f ? 0.0f : share;
-}
-static inline double farcall_sigmoid(double x) { return 1 / (1 + exp(-x)); }"""
+}}
+static inline double farcall_sigmoid(double x) {{ return 1 / (1 + exp(-x)); }}"""
 
 # 2^64 exp(x) of x <= 0: a normal number, or 0 where exp(x) is. The quotient of two has no 2^64.
 DECAY_UNIT = "5.42101086242752217e-20f"
@@ -99,12 +94,14 @@ _DECAY = _exponential(
 )
 
 # exp(x) - 1 = 2^n ((exp(r) - 1) + (1 - 2^-n)), which is exact near zero, where exp(x) is rounded to 1. Below
-# -20, the result is -1. 2^-128 is no normal number, and as good as 2^-126.
+# -20, the result is -1. 2^-128 is no normal number, and as good as 2^-126. Callers have it in conditions: the
+# call that hides a bound would keep these, and so their loops from becoming vectors.
 _EXPM1 = _exponential(
     "farcall_expm1f",
-    _bounds("-20.0f"),
+    "  const float t = x > 89.0f ? 89.0f : x;\n",
     "p * (r * r) + r",
-    f"  p += 1.0f - farcall_exp2_of(n > 126.0f ? 1 : 381u - bits);\n  return p * {_HALVES};\n",
+    "  p += 1.0f - farcall_exp2_of(n > 126.0f ? 1 : 381u - bits);\n"
+    f"  p = p * {_HALVES};\n  return x < -20.0f ? -1.0f : p;\n",
     _BOTH,
 )
 
@@ -112,8 +109,7 @@ _EXPM1 = _exponential(
 # positive exponent, m + 2 would be rounded by more. The polynomial is one of u = -r / 2. From 10 on, the
 # result is 1.
 _TANH = f"""static inline float farcall_tanhf(float x) {{
-  float t = fabsf(x);
-  t = t > 10.0f ? 10.0f : t;
+  const float t = farcall_at_most_float(fabsf(x), 10.0f);
   const float shifted = t * -2.88539008f + {_rounder(127)};
   const float n = shifted - {_rounder(127)};
   const float u = t + n * 0.346573591f;
@@ -123,8 +119,7 @@ _TANH = f"""static inline float farcall_tanhf(float x) {{
   p = p * u - 1.33332336f;
   p = p * u + 1.99999988f;
   p = p * (u * u) - (u + u);
-  uint32_t bits;
-  memcpy(&bits, &shifted, sizeof bits);
+  const uint32_t bits = farcall_bits_of_float(shifted);
   const float power = farcall_exp2_of(bits);
   const float m = p * power + (power - 1.0f);
   return copysignf(m / (m + 2.0f), x);
@@ -140,7 +135,7 @@ _ERF = """static inline float farcall_erff(float x) {
   p = p * z + 0.112835854f;
   p = p * z - 0.37612626f;
   p = p * z + 1.1283791f;
-  const float u = t > 4.0f ? 4.0f : t;
+  const float u = farcall_at_most_float(t, 4.0f);
   float q = -2.168685e-05f;
   q = q * u + 0.00044133636f;
   q = q * u - 0.004204562f;
@@ -168,14 +163,12 @@ _LOG = """static inline float farcall_log_nearf(float r) {
 }
 static inline float farcall_logf(float x) {
   const int tiny = x < 1.17549435e-38f;
-  float m = tiny ? x * 8388608.0f : x;
-  uint32_t bits;
-  memcpy(&bits, &m, sizeof bits);
+  const float m = tiny ? x * 8388608.0f : x;
+  const uint32_t bits = farcall_bits_of_float(m);
   const int32_t power = (int32_t)(bits - 0x3f3504f3u) >> 23;
   const float n = (float)(tiny ? power - 23 : power);
-  bits -= (uint32_t)power << 23;
-  memcpy(&m, &bits, sizeof m);
-  const float near = farcall_log_nearf(m - 1.0f);
+  const float share = farcall_float_of_bits(bits - ((uint32_t)power << 23));
+  const float near = farcall_log_nearf(share - 1.0f);
   const float y = n * 0.693359375f + (near - n * 2.12194440e-4f);
   const float edge = x < 0.0f ? NAN : x == 0.0f ? -INFINITY : x;
   return x > 0.0f && x < INFINITY ? y : edge;
@@ -193,8 +186,8 @@ static inline double farcall_softplus(double x) { return log1p(exp(-fabs(x))) + 
 
 # x tanh(softplus(x)) = x w / (w + 2), where w = (1 + exp(x))^2 - 1. From 20 on, the quotient is 1.
 _MISH = """static inline float farcall_mishf(float x) {
-  const float e = farcall_expf(x > 20.0f ? 20.0f : x), w = e * (e + 2.0f);
-  return x * (w / (w + 2.0f));
+  const float e = farcall_expf(x), w = e * (e + 2.0f), y = x * (w / (w + 2.0f));
+  return x > 20.0f ? x : y;
 }
 static inline double farcall_mish(double x) {
   const double e = exp(x > 20 ? 20 : x), w = e * (e + 2);
@@ -248,8 +241,7 @@ _SINE = """static inline uint32_t farcall_high(uint32_t a, uint32_t b) {
 }
 static inline float farcall_sinef(float x, uint32_t quarters) {
   const float least = x > 0.5f ? x : 0.5f;
-  uint32_t bits;
-  memcpy(&bits, &least, sizeof bits);
+  const uint32_t bits = farcall_bits_of_float(least);
   const uint32_t m = (bits & 0x7fffffu) | 0x800000u, place = (bits >> 23) - 120, s = place % 32;
   const int one = place / 32 & 1, two = place / 32 & 2, four = place / 32 & 4;
   const uint32_t u0 = one ? 0xa2f9836eu : 0, u1 = one ? 0x4e441529u : 0xa2f9836eu;

@@ -26,6 +26,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import Expression, Operands, elementwise, loops, variant
 from farcall.graph.dims import Dim, ceildiv, dims, product, same
 
@@ -179,22 +180,44 @@ def _check_dynamic(node: ir.Node) -> None:
     want_dtypes(node, {_D.FLOAT})
 
 
+# Lanes, so that compilers use vectors.
+_RANGE = """\
+static inline void farcall_range_of_row(const float* x, int64_t n, float* low, float* high) {
+  float least[32] = {0}, most[32] = {0};
+  for (int64_t i = 0; i < n; i += 32)
+    for (int64_t t = 0; t < (n - i < 32 ? n - i : 32); ++t) {
+      least[t] = x[i + t] < least[t] ? x[i + t] : least[t];
+      most[t] = x[i + t] > most[t] ? x[i + t] : most[t];
+    }
+  *low = least[0];
+  *high = most[0];
+  for (int64_t t = 1; t < 32; ++t) {
+    *low = least[t] < *low ? least[t] : *low;
+    *high = most[t] > *high ? most[t] : *high;
+  }
+}"""
+
+
 @loops("DynamicQuantizeLinear", check=_check_dynamic)
 def _dynamic_quantize(node: ir.Node) -> Iterator[Step]:
     """The range of the elements, widened to include 0, becomes 0 to 255; with all 0, the scale is 1."""
-    kernel = Kernel()
-    x, y = kernel.read(operand(node, 0)), kernel.write(node.outputs[0])
-    scale, zero = kernel.write(node.outputs[1]), kernel.write(node.outputs[2])
-    count = kernel.dim(product(dims(operand(node, 0))))
-    kernel.line("float low = 0, high = 0;")
-    with kernel.loop("i", count):
-        kernel.line(f"low = {x}[i] < low ? {x}[i] : low;\nhigh = {x}[i] > high ? {x}[i] : high;")
-    kernel.line("const float step = high == low ? 1 : (high - low) / 255;")
-    kernel.line("const uint8_t origin = (uint8_t)farcall_quantize(-low / step, 0, 0, 255);")
-    kernel.line(f"*{scale} = step;\n*{zero} = origin;")
-    with kernel.loop("i", count):
-        kernel.line(f"{y}[i] = (uint8_t)farcall_quantize({x}[i] / step, origin, 0, 255);")
-    yield kernel.step()
+    source, (y, scale, zero) = operand(node, 0), node.outputs
+    count = product(dims(source))
+    first = Kernel()
+    first.file_scope(_RANGE)
+    first.line("float low, high;")
+    first.line(f"farcall_range_of_row({first.read(source)}, {first.dim(count)}, &low, &high);")
+    first.line("const float step = high == low ? 1 : (high - low) / 255;")
+    first.line(f"*{first.write(scale)} = step;")
+    first.line(f"*{first.write(zero)} = (uint8_t)farcall_quantize(-low / step, 0, 0, 255);")
+    yield first.step()
+    second = Kernel()
+    x, made = second.read(source), second.write(y)
+    second.line(f"const float step = *{second.read(scale)};")
+    second.line(f"const uint8_t origin = *{second.read(zero)};")
+    with second.parallel("i", count, ELEMENT):
+        second.line(f"{made}[i] = (uint8_t)farcall_quantize({x}[i] / step, origin, 0, 255);")
+    yield second.step()
 
 
 # ---- operands of MatMulInteger and ConvInteger ----

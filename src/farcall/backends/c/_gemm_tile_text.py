@@ -295,7 +295,7 @@ def _tiles() -> str:
       else if (high > GROUP) farcall_tile8x{vectors}_KIND({arguments.format("a_group")});
       else
 #endif
-      if (packed && high < GROUP) farcall_tile4x{vectors}_KIND({arguments.format("0")});
+      if (high < GROUP) farcall_tile4x{vectors}_KIND({arguments.format("0")});
       else farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     )
@@ -303,7 +303,7 @@ def _tiles() -> str:
     wide = f"""#ifdef FARCALL_ASSEMBLY_TILES_KIND
       if (packed && high == GROUP)
         farcall_packed_tile_KIND(k, from, b0, b_row, {end});
-      else if (!packed && k >= {_PLAIN_LEAST})
+      else if (!packed && high == GROUP && k >= {_PLAIN_LEAST})
         farcall_plain_tile_KIND(k, from, a_row, b0, b_row, {end});
       else
 #endif
@@ -314,6 +314,10 @@ def _tiles() -> str:
  * last row: eight rows behind others may begin with one of those. */
 static inline int farcall_eight_rows_KIND(int64_t rows, int before) {{
   return farcall_high_KIND > GROUP && (rows == 8 || (before && rows == 7) || (rows > 12 && rows <= 16));
+}}
+/* The same of a tile of four. */
+static inline int farcall_four_rows_KIND(int64_t rows, int before) {{
+  return (before && rows <= 4) || (farcall_high_KIND == GROUP && (rows == 7 || rows == 8));
 }}
 
 /* Tiles that are not C's alone go to a rim. Packed rows end with the lowest tile that holds them;
@@ -334,6 +338,7 @@ static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t row
     if (packed && rows <= {_SHORT}) high = {_SHORT};
     else if (packed && high > GROUP && rows <= {2 * _SHORT}) high = {2 * _SHORT};
     else if (!packed && !copy && farcall_eight_rows_KIND(rows, before)) high = {2 * _SHORT};
+    else if (!packed && !copy && farcall_four_rows_KIND(rows, before)) high = {_SHORT};
     const int64_t back = packed || rows >= high ? 0 : high - rows;
     for (int64_t t = 0; t < share; ++t, next += PANEL) __builtin_prefetch(next);
     const KIND* const from = a - back * a_row;

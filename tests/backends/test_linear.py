@@ -260,7 +260,7 @@ def test_every_number_of_rows_up_to_some_tiles() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_tiles_of_cpus_with_fma(dtype: type) -> None:
     """The assembly for CPUs without AVX-512: steps that are no multiple of four, rows that fill no tile."""
-    sizes = [(12, 96, 32), (13, 99, 40), (7, 257, 48), (31, 98, 17)]
+    sizes = [(12, 96, 32), (13, 99, 40), (7, 257, 48), (8, 97, 40), (20, 96, 16), (31, 98, 17)]
     cases = [
         Case("MatMul", [normal(m, k, dtype=dtype), normal(k, n, dtype=dtype)], constants=constants, atol=1e-4)
         for m, k, n in sizes

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 GROUP = 6  # rows of A
 NARROW = 4  # columns at the end that rows of A are the vectors for
-_SHORT = 4  # rows of the last tile, a part of a group; with AVX-512, perhaps 8 rows of two groups
+_SHORT = 4  # rows of a tile of the last rows; with AVX-512, such a tile may have twice as many
 _AHEAD = 16  # rows of B that are asked for before they are used, while a panel is copied
 _UNROLLED = 4  # steps of K in the assembly of a tile
 _PLAIN_LEAST = 96  # of rows of A that are not packed: so many pay for the sums' way through memory

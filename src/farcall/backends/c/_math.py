@@ -18,7 +18,7 @@ static inline float farcall_exp2_of(uint32_t bits) {
 
 
 def _rounder(plus: int) -> str:
-    """1.5 * 2^23 + plus. A float that is added to it is rounded: integer + ``plus`` is in the low bits."""
+    """1.5 * 2^23 + plus. Its sum with a float is rounded to an integer: the low bits are that + ``plus``."""
     return f"{12582912 + plus}.0f"
 
 

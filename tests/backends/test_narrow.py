@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
@@ -56,6 +60,50 @@ def test_every_code_is_read_and_every_float_rounded() -> None:
     for case in cases:
         case.rtol = case.atol = 0
     check(cases)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Every float16, some floats, and both as the other type."""
+
+    codes: np.ndarray
+    floats: np.ndarray
+    widened: np.ndarray
+    narrowed: np.ndarray
+
+    model = onnx.parser.parse_model("""<ir_version: 11, opset_import: ["": 24]>
+    g (float16[n] codes, float[m] floats) => (float[n] widened, float16[m] narrowed) {
+      widened = Cast<to = 1>(codes) narrowed = Cast<to = 10>(floats)
+    }""")
+
+    def check(self, results: Sequence[fc.Tensor]) -> None:
+        for got, wanted in zip(map(np.asarray, results), (self.widened, self.narrowed), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.fixture(scope="module")
+def halves() -> Halves:
+    with np.errstate(invalid="ignore", over="ignore"):
+        codes, floats = np.arange(2**16, dtype=np.uint16).view(F16), edges()
+        return Halves(codes, floats, codes.astype(np.float32), floats.astype(F16))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
+def test_float16_by_the_instructions_of_this_machine(halves: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GCC compiles integer code, and so the other tests of this machine do not run them."""
+    monkeypatch.setenv("CC", f"{sys.executable} -m ziglang cc")
+    halves.check(fc.partition(halves.model).build().load()["main"](halves.codes, halves.floats))
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "s390x"])
+def test_float16_on_other_machines(machine: str, halves: Halves, tmp_path: Path) -> None:
+    """The first has instructions for it, the second does not."""
+    if shutil.which(f"qemu-{machine}") is None:
+        pytest.skip(f"needs qemu-{machine}")
+    path = fc.partition(halves.model).build(f"{machine}-linux-musl").save(tmp_path / "model.so")
+    with fc.launch(f"emulator:{machine}") as device, device.connect() as session:
+        given = [session.tensor(one) for one in (halves.codes, halves.floats)]
+        halves.check([one.numpy() for one in session.load_module(path)["main"](*given)])
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16])

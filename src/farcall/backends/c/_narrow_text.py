@@ -61,7 +61,22 @@ def narrow(dtype: ir.DataType, x: str, saturate: bool = True, round_mode: str = 
 # A float with the exponent and mantissa of a narrow one is too small by a power of two. Multiplying is exact,
 # also where the narrow one is subnormal. Adding 0.5 to a small float rounds it to a multiple of 2^-24, the
 # smallest float16. `farcall_odd` makes a second rounding right: its last bit says whether anything was lost.
-FUNCTIONS = """static inline float farcall_of_float16(uint16_t x) {
+# Clang uses the CPU's conversions of many elements, where there are any. GCC 12 uses those of one element,
+# which take longer than vectors of the integer code. A NaN stays one, with bits that differ between the two.
+FUNCTIONS = """#if defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))
+static inline float farcall_of_float16(uint16_t x) {
+  _Float16 half;
+  memcpy(&half, &x, sizeof half);
+  return (float)half;
+}
+static inline uint16_t farcall_to_float16(float x) {
+  const _Float16 half = (_Float16)x;
+  uint16_t code;
+  memcpy(&code, &half, sizeof code);
+  return code;
+}
+#else
+static inline float farcall_of_float16(uint16_t x) {
   const uint32_t rest = (uint32_t)(x & 0x7fff) << 13;
   const uint32_t finite = farcall_bits_of_float(farcall_float_of_bits(rest) * 0x1p112f);
   const uint32_t bits = (x & 0x7c00) == 0x7c00 ? rest | 0x7f800000 : finite;
@@ -75,6 +90,7 @@ static inline uint16_t farcall_to_float16(float x) {
   const uint32_t code = rest > 0x7f800000 ? 0x7e00 : rest >= 0x477ff000 ? 0x7c00 : finite;
   return (uint16_t)(code | (bits >> 16 & 0x8000));
 }
+#endif
 static inline float farcall_of_bfloat16(uint16_t x) { return farcall_float_of_bits((uint32_t)x << 16); }
 static inline uint16_t farcall_to_bfloat16(float x) {
   const uint32_t bits = farcall_bits_of_float(x), rest = bits & 0x7fffffff;

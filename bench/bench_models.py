@@ -46,7 +46,7 @@ def run() -> list[Row]:
 def measure(cases: Mapping[str, Case]) -> list[Row]:
     """The rows of those that are chosen."""
     result = []
-    for name in filter(_is_chosen, cases):
+    for name in filter(is_chosen, cases):
         with tempfile.TemporaryDirectory() as folder:
             _make(Path(folder), cases[name])
             for threads in _threads():
@@ -56,7 +56,7 @@ def measure(cases: Mapping[str, Case]) -> list[Row]:
     return result
 
 
-def _is_chosen(name: str) -> bool:
+def is_chosen(name: str) -> bool:
     patterns = os.environ.get("FARCALL_BENCH_MODELS", "*").split(",")
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, INTEGERS, c_type
 from farcall.backends.c import _math, _narrow_text
-from farcall.backends.c._scalar import larger, smaller
 
 __all__ = ["HELPERS", "MOST_CHARACTERS", "RAISE_VALUES"]
 
@@ -42,14 +41,20 @@ def _floored(kind: str, suffix: str) -> str:
 
 
 def _larger(dtype: ir.DataType) -> str:
-    """``farcall_larger_float`` etc.: functions, because a nested conditional would repeat its operands."""
+    """``farcall_larger_float`` etc.: functions, because a nested conditional would repeat its operands.
+
+    NaN has a statement of its own: gcc makes no vectors of two that test it by ``||``, as a Clip has them.
+    """
     kind, tag = c_type(dtype), dtype.name.lower()
     known = f"farcall_known_{kind}(bound)" if dtype in _HIDDEN_BOUNDS else "bound"
+    found = "a != a ? a : found" if dtype in FLOATS else "found"
     return f"""static inline {kind} farcall_larger_{tag}({kind} a, {kind} b) {{
-  return {larger(dtype, "a", "b")};
+  const {kind} found = a > b ? a : b;
+  return {found};
 }}
 static inline {kind} farcall_smaller_{tag}({kind} a, {kind} b) {{
-  return {smaller(dtype, "a", "b")};
+  const {kind} found = a < b ? a : b;
+  return {found};
 }}
 /* The same, for a bound that is not NaN: one instruction of a vector. */
 static inline {kind} farcall_at_least_{tag}({kind} x, {kind} bound) {{

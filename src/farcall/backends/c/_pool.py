@@ -34,6 +34,7 @@ _MOST_TAPS = 1 << 16  # of the last axis, each of which is an address in the tex
 _ROWS = 8  # most rows that are joined at once
 _SHORT = 16  # elements of a row, of which several are joined as one
 _BLOCK = 1024  # elements of such rows together
+_PLANE = 8192  # most elements of the joined rows of a plane
 
 
 def _check(node: ir.Node) -> None:
@@ -65,6 +66,7 @@ class _Pool:
     def rows(self, stack: ExitStack) -> None:
         """Open the loops; ``in`` is the input plane, ``line`` the output row."""
         stack.enter_context(self.kernel.parallel("n", product(dims(operand(self.node, 0))[:2]), self._cost))
+        self._declare_in()
         stack.enter_context(self._rows_of_plane())
         self.kernel.line(f"{self.kind}* restrict line = {self.q} + at;")
 
@@ -74,10 +76,13 @@ class _Pool:
         taps = prod(axis.taps for axis in self.axes)
         return product((ELEMENT + taps, *(axis.out for axis in self.axes)))
 
+    def _declare_in(self) -> None:
+        """Declare ``in``, which is plane ``n`` of the input."""
+        self.kernel.line(f"const {self.kind}* const in = {self.p} + n * {self.plane};")
+
     @contextmanager
     def _rows_of_plane(self) -> Iterator[None]:
-        """Open the loop over rows of plane ``n``: ``in`` is the plane, and the outputs are written ``at``."""
-        self.kernel.line(f"const {self.kind}* const in = {self.p} + n * {self.plane};")
+        """Open the loop over rows of outputs of plane ``n``, which begin ``at``."""
         with rows_of_windows(self.kernel, self.axes) as row:
             self.kernel.line(f"const int64_t at = n * {self.out_plane} + {row};")
             yield
@@ -94,6 +99,8 @@ class _Pool:
         if planes := self._at_once():
             return self._join_planes(join, planes, finish)
         span = (last.out - 1) * last.stride + (last.taps - 1) * last.dilation + 1
+        if self._is_small(span):
+            return self._join_plane(join, span, finish)
         line = kernel.scratch(self.dtype, span)
         self._pad_line(line, kernel.dim(span), join.start)
         with ExitStack() as stack:
@@ -131,28 +138,64 @@ class _Pool:
         count = product(dims(operand(self.node, 0))[:2])
         with kernel.parallel("n0", count, self._cost * planes, step=planes):
             kernel.line(f"const int64_t n1 = n0_end - n0 < {planes} ? n0_end : n0 + {planes};")
-            with kernel.loop("n", "n1", start="n0"), self._rows_of_plane():
-                kernel.line(f"{self.kind}* const row = {line} + (at - n0 * {self.out_plane}) * {stride};")
-                self._join_rows(join, "row")
+            with kernel.loop("n", "n1", start="n0"):
+                self._declare_in()
+                with self._rows_of_plane():
+                    kernel.line(f"{self.kind}* const row = {line} + (at - n0 * {self.out_plane}) * {stride};")
+                    self._join_rows(join, "row")
             outs = f"(n1 - n0) * {self.out_plane}"
             phases = self._phases(line, span, outs)
             self._join_taps(join, phases, floordiv(span, stride), outs, f"{self.q} + n0 * {self.out_plane}")
             if finish:
                 with kernel.loop("n", "n1", start="n0"), self._rows_of_plane():
-                    kernel.line("(void)in;")
+                    kernel.line(f"{self.kind}* restrict line = {self.q} + at;\n{finish}")
+        return kernel.step()
+
+    def _is_small(self, span: Dim) -> bool:
+        """Whether a plane has several rows, whose joined ones, of ``span`` elements, stay in the cache."""
+        rows, last = product(axis.out for axis in self.axes[:-1]), self.axes[-1]
+        if not (isinstance(rows, int) and isinstance(span, int) and isinstance(last.size, int)):
+            return False
+        size = rows * ceildiv(span, last.stride) * last.stride
+        return rows > 1 and last.out != 0 and size <= _PLANE
+
+    def _join_plane(self, join: Join, span: Dim, finish: str) -> Step:
+        """All loops, over planes, in steps: a vector waits if parts of it were written just before."""
+        kernel, stride = self.kernel, self.axes[-1].stride
+        room = ceildiv(span, stride)  # of a row in a phase
+        size = product(axis.out for axis in self.axes[:-1]) * room
+        line = kernel.scratch(self.dtype, size * stride)
+        self._find_row(kernel.dim(span))
+        with kernel.loop("x", kernel.dim(size * stride)):
+            kernel.line(f"{line}[x] = {join.start};")
+        row = f"(at - n * {self.out_plane}) / {self.width} * {kernel.dim(room)}"
+        with kernel.parallel("n", product(dims(operand(self.node, 0))[:2]), self._cost):
+            self._declare_in()
+            with self._rows_of_plane():
+                kernel.line(f"{self.kind}* const row = {line} + {row} * {stride};")
+                self._join_rows(join, "row + left")
+            phases = self._phases(line, size * stride, kernel.dim(size)) if stride > 1 else line
+            with self._rows_of_plane():
+                self._join_taps(join, f"{phases} + {row}", size, self.width, f"{self.q} + at")
+            if finish:
+                with self._rows_of_plane():
                     kernel.line(f"{self.kind}* restrict line = {self.q} + at;\n{finish}")
         return kernel.step()
 
     def _pad_line(self, line: str, length: str, start: str) -> None:
-        """Declare ``left`` and ``width``, the part of a line that a row of the input fills; pad the rest."""
+        """Find the part of a line that a row of the input fills, and pad the rest."""
+        self._find_row(length)
+        for first, end in (("0", "left"), ("left + width", length)):
+            with self.kernel.loop("x", end, start=first):
+                self.kernel.line(f"{line}[x] = {start};")
+
+    def _find_row(self, length: str) -> None:
+        """Declare ``left`` and ``width``, the part of a line that a row of the input fills."""
         kernel, last = self.kernel, self.axes[-1]
         begin, size = kernel.dim(last.begin), kernel.dim(last.size)
         kernel.line(f"const int64_t left = {begin} < 0 ? 0 : {begin} < {length} ? {begin} : {length};")
         kernel.line(f"const int64_t right = {size} + {begin} < {length} ? {size} + {begin} : {length};")
         kernel.line("const int64_t width = right > left ? right - left : 0;")
-        for first, end in (("0", "left"), ("left + width", length)):
-            with kernel.loop("x", end, start=first):
-                kernel.line(f"{line}[x] = {start};")
 
     def _join_rows(self, join: Join, target: str) -> None:
         """Join the rows that the windows of an output row have on the other axes."""

@@ -69,6 +69,34 @@ def test_odd_shapes(tile: Tile) -> None:
     )
 
 
+VOLUMES = {
+    "a volume": ((2, 9, 4, 7, 6), (14, 9, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    "depth by windows": ((1, 16, 6, 5, 9), (12, 8, 2, 3, 3), {"pads": [2, 0, 1, 1, 2, 1], "dilations": [3, 1, 1], "group": 2}),
+    "depth by strides": ((2, 8, 5, 9, 4), (8, 8, 3, 3, 3), {"pads": [1, 1, 1, 0, 1, 1], "strides": [2, 1, 1]}),
+    "one tap of depth": ((1, 8, 3, 6, 6), (9, 8, 1, 3, 3), {"pads": [0, 1, 1, 0, 1, 1]}),
+    "two axes before": ((1, 8, 3, 2, 5, 6), (8, 8, 2, 3, 3, 3), {"pads": [0, 1, 1, 1, 1, 1, 1, 1]}),
+}  # fmt: skip
+
+
+def volume(x: Sequence[int], w: Sequence[int], attributes: dict[str, object], **more: object) -> Case:
+    operands = [normal(*x), normal(*w, seed=1), normal(w[0], seed=2)]
+    return Case("Conv", operands, attributes, [1, 2], rtol=3e-4, atol=3e-4, **more)  # type: ignore[arg-type]
+
+
+def test_volumes(tile: Tile) -> None:
+    check([volume(*case) for case in VOLUMES.values()], flags=("-O3", *NATIVE))
+
+
+def test_any_number_of_volumes(tile: Tile) -> None:
+    x, w, attributes = VOLUMES["a volume"]
+    case = volume(x, w, attributes, symbolic={0: ["n", *x[1:]]})
+    (region,) = check([case])
+    for count in (0, 1, 20):
+        given = normal(count, *x[1:], seed=count)
+        (expected,) = case.expected([given, *case.operands[1:]])
+        np.testing.assert_allclose(region(given)[0], expected, rtol=3e-4, atol=3e-4)
+
+
 def test_any_number_of_images(tile: Tile) -> None:
     case = conv((2, 9, 6, 5), 14, symbolic={0: ["n", 9, 6, 5]})
     (region,) = check([case])

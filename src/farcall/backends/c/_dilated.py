@@ -3,6 +3,9 @@
 A kernel of 3 by 3 with a dilation of 18 reads 33 by 33 pixels with 18 around them, as in DeepLab: three of
 five products are by a zero of the padding. The output is cut where a tap gets outside or inside. Each piece
 is a convolution of its own, without padding, of a part of the input with the taps that are inside.
+
+An axis without dilation is not cut: its pieces would be the borders, of single pixels. Such an axis loses taps
+that are outside for all windows, as in the last layers of a network that sees few frames.
 """
 
 from __future__ import annotations
@@ -25,16 +28,21 @@ _MOST_OF_ALL = 0.75  # of the products are inside: of more, it does not pay to c
 _FEWEST = 16  # output channels of a group, for which parts of the input are copied
 _LEAST = 1 << 22  # products of a convolution that is worth a few more kernels
 _MOST_PIECES = 32
+_COLUMNS = 16  # outputs of a plane for each piece: of fewer, the products are not filled, and read all weights
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Windows ``first`` to ``end`` of an axis, all of whose taps from ``tap`` to ``tap_end`` are inside."""
+    """Windows ``first`` to ``end`` of an axis, all of whose taps from ``tap`` to ``tap_end`` are inside.
+
+    ``is_padded``: it is the whole axis, with its padding.
+    """
 
     first: int
     end: int
     tap: int
     tap_end: int
+    is_padded: bool = False
 
     @property
     def products(self) -> int:
@@ -59,15 +67,24 @@ def _pieces(node: ir.Node) -> list[list[_Piece]]:
     if outs < _FEWEST * int_attr(node, "group", 1) or not all(axis.is_fixed for axis in axes):
         return []
     whole = prod(axis.taps * int(axis.out) for axis in axes)
-    found = [list(_along(axis)) for axis in axes]
+    found = [_along(axis) for axis in axes]
     inside = prod(sum(piece.products for piece in along) for along in found)
     pays = inside <= _MOST_OF_ALL * whole and outs * ins * whole >= _LEAST
-    pays = pays and prod(map(len, found)) <= _MOST_PIECES
+    pieces = prod(map(len, found))
+    pays = pays and pieces <= min(_MOST_PIECES, prod(int(axis.out) for axis in axes) // _COLUMNS)
     return found if pays and all(piece.products for along in found for piece in along) else []
 
 
-def _along(axis: Axis) -> Iterator[_Piece]:
+def _along(axis: Axis) -> list[_Piece]:
     """The pieces of an axis, in their order."""
+    pieces = list(_inside(axis))
+    if len(pieces) > 1 and axis.dilation == 1:
+        return [_Piece(0, int(axis.out), 0, axis.taps, is_padded=True)]
+    return pieces
+
+
+def _inside(axis: Axis) -> Iterator[_Piece]:
+    """The pieces without padding."""
     bounds = [axis.inside(tap) for tap in range(axis.taps)]
     cuts = sorted({0, int(axis.out), *(at for bound in bounds for at in bound)})
     for first, end in pairwise(cuts):
@@ -112,10 +129,12 @@ class _Cut(Copies):
             weights = weights.take(range(piece.tap, piece.tap_end), axis)
         inputs = [self._part(node, axes, pieces), _constant(weights)]
         inputs += [self.value(operand(node, 2))] if has_input(node, 2) else []
+        pads = zip(*(_padding(axis, piece) for axis, piece in zip(axes, pieces, strict=True)), strict=True)
         attributes = [
             ir.AttrInt64("group", int_attr(node, "group", 1)),
             ir.AttrInt64s("strides", [axis.stride for axis in axes]),
             ir.AttrInt64s("dilations", [axis.dilation for axis in axes]),
+            ir.AttrInt64s("pads", [pad for one in pads for pad in one]),
         ]
         return self._made(node, "Conv", inputs, [piece.end - piece.first for piece in pieces], attributes)
 
@@ -124,6 +143,10 @@ class _Cut(Copies):
         given = operand(node, 0)
         starts, sizes = [], []
         for axis, piece in zip(axes, pieces, strict=True):
+            if piece.is_padded:
+                starts.append(0)
+                sizes.append(int(axis.size))
+                continue
             windows, taps = piece.end - 1 - piece.first, piece.tap_end - 1 - piece.tap
             starts.append(piece.first * axis.stride + piece.tap * axis.dilation - int(axis.begin))
             sizes.append(windows * axis.stride + taps * axis.dilation + 1)
@@ -152,6 +175,10 @@ class _Cut(Copies):
             )
         )  # fmt: skip
         return out
+
+
+def _padding(axis: Axis, piece: _Piece) -> tuple[int, int]:
+    return (int(axis.begin), int(axis.end)) if piece.is_padded else (0, 0)
 
 
 def _constant(data: np.ndarray) -> ir.Value:

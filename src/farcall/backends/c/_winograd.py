@@ -4,6 +4,9 @@ The inputs of some rows of tiles, perhaps of several images, are transformed, th
 which are transformed when the model is built: a product of matrices for each input of a tile. The results
 are transformed back.
 
+Axes before the last two have any windows: each of their taps is an input channel of its own, and each of their
+outputs an image, a *slice* here.
+
 Each output differs from the exact one by at most ``(channels + 32) * 2**-24 * amplification * 9 * channels
 * max|x| * max|w|``, and usually by ``(10 + sqrt(channels)) * 2**-24`` of their standard deviation.
 An infinity or NaN spreads over the tiles that read it. The backend's option ``winograd=False`` turns it off.
@@ -15,6 +18,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +29,7 @@ from farcall.backends.c._gemm_tile_text import GROUP
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._thin_text import Layout
+from farcall.backends.c._window import position
 from farcall.backends.c._winograd_matrices import transform
 from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, transform_kernels
 from farcall.graph.dims import Dim, ceildiv
@@ -65,14 +70,17 @@ class Winograd:
 
     def __init__(self, conv: Convolution, tile: Tile) -> None:
         self.conv, self.kernel, self.tile = conv, conv.kernel, tile
-        self.height, self.width = (int(axis.size) for axis in conv.axes)
-        self.out_height, self.out_width = (int(axis.out) for axis in conv.axes)
+        self.outer, self.axes = conv.axes[:-2], conv.axes[-2:]
+        self.height, self.width = (int(axis.size) for axis in self.axes)
+        self.out_height, self.out_width = (int(axis.out) for axis in self.axes)
+        self.ins = conv.ins * prod(axis.taps for axis in self.outer)
+        self.slices = prod(int(axis.out) for axis in self.outer)  # of an image
         self.down, self.across = (-(-size // tile.outputs) for size in (self.out_height, self.out_width))
-        self.total: Dim = conv.images * self.down  # rows of tiles
+        self.total: Dim = conv.images * self.slices * self.down  # rows of tiles
         self.rows = self._rows()
         self.wide = -(-self.rows * self.across // PANEL) * PANEL  # tiles of a block, in whole panels
         # The matrices begin at different places of the caches.
-        self.v_step, self.m_step = (count * self.wide + PANEL for count in (conv.ins, conv.outs))
+        self.v_step, self.m_step = (count * self.wide + PANEL for count in (self.ins, conv.outs))
 
     @staticmethod
     def ways(conv: Convolution) -> list[tuple[Winograd, int | None]]:
@@ -106,16 +114,17 @@ class Winograd:
     def cost(self, images: int) -> float:
         """Of so many images, in multiply-adds."""
         conv, tile = self.conv, self.tile
-        blocks, rest = divmod(images * self.down, self.rows)
+        down = images * self.slices * self.down
+        blocks, rest = divmod(down, self.rows)
         filled = blocks * _filled(self.rows * self.across) + _filled(rest * self.across)
-        moved = conv.ins * _IN[tile.outputs] + conv.outs * _OUT[tile.outputs]
-        each = tile.products * conv.ins * conv.outs
+        moved = self.ins * _IN[tile.outputs] + conv.outs * _OUT[tile.outputs]
+        each = tile.products * self.ins * conv.outs
         read = (blocks + (rest > 0)) * self._weight_cost()
-        return conv.group * (each * (filled + read) + images * self.down * self.across * moved)
+        return conv.group * (each * (filled + read) + down * self.across * moved)
 
     def _rows(self) -> int:
         """The rows of tiles in a block."""
-        channels = self.conv.ins + self.conv.outs
+        channels = self.ins + self.conv.outs
         most = min(_MOST_TILES, _ELEMENTS // (self.tile.products * channels)) // self.across
         if isinstance(self.total, int):
             most = min(most, self.total)
@@ -132,7 +141,7 @@ class Winograd:
         return -(-rows * self.across // PANEL) * PANEL + self._weight_cost()
 
     def _weight_cost(self) -> int:
-        return _cost_of_weight(self.conv.group * self.tile.products * self.conv.ins * self.conv.outs)
+        return _cost_of_weight(self.conv.group * self.tile.products * self.ins * self.conv.outs)
 
     def steps(self) -> Iterator[Step]:
         """Write the loops.
@@ -162,7 +171,7 @@ class Winograd:
         cost = self.total * self.across * (_IN[tile.outputs] + ELEMENT * tile.products)
         self._declare_block(kernel, "0")
         kernel.line("const int64_t g = 0;")
-        with kernel.parallel("c", conv.ins, cost):
+        with kernel.parallel("c", self.ins, cost):
             self._transform_channel(kernel, x, window, to)
 
     def _multiply_in_parts(self, made: str) -> None:
@@ -170,7 +179,7 @@ class Winograd:
         conv, kernel = self.conv, self.kernel
         window, sums = self._window(kernel), self._sums()
         weights = self._weights()
-        cost = _PART * conv.ins * self.tile.products * self.wide
+        cost = _PART * self.ins * self.tile.products * self.wide
         begin, end = kernel.split(ceildiv(conv.outs, _PART), cost)
         self._declare_block(kernel, "0")
         kernel.line(f"const int64_t g = 0, m0 = {begin} * {_PART};")
@@ -191,7 +200,7 @@ class Winograd:
         with ExitStack() as stack:
             channels = conv.open_blocks(stack, places, are_equal) or ("0", str(conv.outs))
             self._declare_block(kernel, f"block * {self.rows}")
-            with kernel.loop("c", str(conv.ins)):
+            with kernel.loop("c", str(self.ins)):
                 self._transform_channel(kernel, conv.x, window, made)
             self._multiply(made, weights, sums, window, channels)
 
@@ -216,16 +225,16 @@ class Winograd:
         self._gather(kernel, x, window)
         kernel.line(
             f"farcall_winograd{self.tile.outputs}_in(tiles, {window}, {self.wide}, "
-            f"{made} + c * {PANEL}, {self.v_step}, {self.conv.ins * PANEL});"
+            f"{made} + c * {PANEL}, {self.v_step}, {self.ins * PANEL});"
         )
 
     def _multiply(self, made: str, weights: Left, sums: str, window: str, channels: tuple[str, str]) -> None:
         """Write the products, and the outputs of some channels."""
         conv, kernel, tile = self.conv, self.kernel, self.tile
         with kernel.loop("p", str(tile.products)):
-            b = Right(f"{made} + p * {self.v_step}", str(PANEL), str(PANEL * conv.ins), Layout.PANELS)
+            b = Right(f"{made} + p * {self.v_step}", str(PANEL), str(PANEL * self.ins), Layout.PANELS)
             c = (f"{sums} + p * {self.m_step}", str(self.wide))
-            sizes = [str(conv.outs), "tiles", str(conv.ins)]
+            sizes = [str(conv.outs), "tiles", str(self.ins)]
             call_gemm(kernel, conv.dtype, sizes, weights, b, c, ZERO, rows=channels)
         with kernel.loop("m", channels[1], start=channels[0]):
             bias = f"{conv.b}[g * {conv.outs} + m]" if conv.b else "0"
@@ -239,9 +248,9 @@ class Winograd:
         """The transformed weights of product ``p`` of group ``g``."""
         conv, tile = self.conv, self.tile
         assert conv.packed is not None  # noqa: S101 - _is_possible
-        packed = Groups((conv.group * tile.products, conv.outs, conv.ins), np.dtype(np.float32))
+        packed = Groups((conv.group * tile.products, conv.outs, self.ins), np.dtype(np.float32))
         taps = np.zeros((conv.group, *packed.data.shape[1:], 9), np.float32)
-        fill_groups(taps, conv.packed.reshape(conv.group, conv.outs, conv.ins, 9))
+        fill_groups(taps, conv.packed.reshape(conv.group, conv.outs, self.ins, 9))
         for data, place in zip(taps, np.split(packed.data, conv.group), strict=True):
             transform(tile, data, place)
         return packed.left(self.kernel, f"g * {tile.products} + p")
@@ -250,24 +259,28 @@ class Winograd:
     def _each_row(self, kernel: Kernel) -> Iterator[None]:
         """Open the loop over rows of tiles: ``b`` is the number of the first tile in the block."""
         with kernel.block(f"for (int64_t r = r0, b = 0; r < r1; ++r, b += {self.across})"):
-            kernel.line(f"const int64_t n = r / {self.down}, y0 = r % {self.down} * {self.tile.outputs};")
+            first = f"y0 = r % {self.down} * {self.tile.outputs}"
+            if self.outer:
+                kernel.line(f"const int64_t slice = r / {self.down}, n = slice / {self.slices}, {first};")
+            else:
+                kernel.line(f"const int64_t n = r / {self.down}, {first};")
             yield
 
     def _gather(self, kernel: Kernel, x: str, window: str) -> None:
         """Write what tiles read of channel ``c``: elements that have one place in a tile are together."""
         conv, tile = self.conv, self.tile
         outs, side, across = tile.outputs, tile.inputs, self.across
-        top, left = (int(axis.begin) for axis in conv.axes)
+        top, left = (int(axis.begin) for axis in self.axes)
         # The tiles that read only elements of the plane. The others are at its borders.
         first = -(-left // outs)
         end = max(first, min(across, (self.width + left - side) // outs + 1))
-        image = f"{x} + ((n * {conv.group} + g) * {conv.ins} + c) * {self.height * self.width}"
         with self._each_row(kernel):
-            kernel.line(f"const float* const plane = {image};")
+            place, outside = self._place(kernel)
+            kernel.line(f"const float* const plane = {x} + ({place}) * {self.height * self.width};")
             with kernel.loop("i", str(side)):
                 kernel.line(f"const int64_t y = y0 + i - {top};")
                 kernel.line(f"float* restrict to = {window} + i * {side * self.wide} + b;")
-                with kernel.block(f"if (y < 0 || y >= {self.height})"):
+                with kernel.block(f"if (y < 0 || y >= {self.height}{outside})"):
                     kernel.line(f"for (int64_t j = 0; j < {side}; ++j)")
                     kernel.line(f"  memset(to + j * {self.wide}, 0, {across} * sizeof *to);")
                     kernel.line("continue;")
@@ -279,6 +292,24 @@ class Winograd:
                     kernel.line(f"for (int64_t t = {first}; t < {end}; ++t) {{ {moves} }}")
                 for t in (*range(first), *range(end, across)):
                     self._gather_at_border(kernel, t, left)
+
+    def _place(self, kernel: Kernel) -> tuple[str, str]:
+        """C: the number of the input's plane that is channel ``c``, and what is true if there is none."""
+        taps = prod(axis.taps for axis in self.outer)
+        channel = "c" if taps == 1 else f"c / {taps}"
+        place, outside = f"(n * {self.conv.group} + g) * {self.conv.ins} + {channel}", ""
+        for i, axis in enumerate(self.outer):
+            output, tap = (
+                f"{name} / {prod(behind)} % {own}"
+                for name, own, behind in (
+                    ("slice", axis.out, [int(other.out) for other in self.outer[i + 1 :]]),
+                    ("c", axis.taps, [other.taps for other in self.outer[i + 1 :]]),
+                )
+            )
+            kernel.line(f"const int64_t z{i} = {position(kernel, axis, output, tap)};")
+            place = f"({place}) * {axis.size} + z{i}"
+            outside += f" || z{i} < 0 || z{i} >= {axis.size}"
+        return place, outside
 
     def _gather_at_border(self, kernel: Kernel, t: int, left: int) -> None:
         """Write what tile ``t`` reads of a row, which has zeros in front of it and behind it."""
@@ -293,6 +324,8 @@ class Winograd:
         kernel, conv, tile = self.kernel, self.conv, self.tile
         outs, whole = tile.outputs, self.out_width // tile.outputs
         channel = f"((n * {conv.group} + g) * {conv.outs} + m)"
+        if self.outer:
+            channel = f"({channel} * {self.slices} + slice % {self.slices})"
         image = f"{conv.y} + {channel} * {self.out_height * self.out_width}"
         with self._each_row(kernel):
             kernel.line(f"float* const plane = {image};")
@@ -314,13 +347,13 @@ class Winograd:
 
 
 def _is_possible(conv: Convolution) -> bool:
-    """Whether it is a 3x3 convolution of planes of fixed size, by constant weights, step by step."""
-    if conv.packed is None or conv.dtype != ir.DataType.FLOAT or not conv.splits or len(conv.axes) != 2:
+    """Whether the last two axes are a 3x3 convolution of planes, of fixed sizes and by constant weights."""
+    if conv.packed is None or conv.dtype != ir.DataType.FLOAT or not conv.splits or len(conv.axes) < 2:
         return False
     numbers = [n for axis in conv.axes for n in (axis.size, axis.out, axis.begin, axis.end)]
     return (
         min(conv.ins, conv.outs) >= _FEWEST
-        and all(axis.taps == 3 and axis.stride == axis.dilation == 1 for axis in conv.axes)
+        and all(axis.taps == 3 and axis.stride == axis.dilation == 1 for axis in conv.axes[-2:])
         and all(isinstance(number, int) and number >= 0 for number in numbers)
         and all(axis.size != 0 and axis.out != 0 for axis in conv.axes)
     )

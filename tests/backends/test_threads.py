@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -157,6 +158,30 @@ def test_copies_do_not_depend_on_the_number_of_threads() -> None:
     for count in COUNTS:
         for number, (one, other) in enumerate(zip(alone, main(*given, threads=count), strict=True)):
             np.testing.assert_array_equal(one, other, err_msg=f"output {number}, {count} threads")
+
+
+# One direction: threads share the products of each step. Rows of 1024 elements are copied first.
+SEQUENCES = """s (float[40, batch, 1024] x, float[768, 256] gr)
+ => (float[40, 1, batch, 256] one, float[40, 1, batch, 256] two, float[40, 1, batch, 256] three)
+ <float[1, 1024, 1024] lw, float[1, 1024, 256] lr, float[1, 768, 1024] gw, float[1, 768, 256] hr,
+  int64[1] first = {0}>
+ { given = Unsqueeze (gr, first)
+   one = LSTM <hidden_size = 256> (x, lw, lr)
+   two = GRU <direction = "reverse", hidden_size = 256> (x, gw, given)
+   three = GRU <hidden_size = 256, linear_before_reset = 1> (x, gw, hr) }"""
+
+
+@pytest.mark.parametrize("batch", [1, 3, 17])
+def test_sequences_do_not_depend_on_the_number_of_threads(batch: int) -> None:
+    plan = fc.partition(with_weights(SEQUENCES), backends=["c"])
+    sources = "".join(plan.source(region.name) for region in plan.regions)
+    assert len(re.findall(r"^ *farcall_shared_\w+_float\(", sources, re.M)) == 2 + 3 + 2
+    main, rng = plan.build().load()["main"], np.random.default_rng(batch)
+    given = [rng.standard_normal(shape, np.float32) / 32 for shape in ((40, batch, 1024), (768, 256))]
+    alone = main(*given, threads=1)
+    for count in COUNTS:
+        for one, other in zip(alone, main(*given, threads=count), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def plane_feeds(batch: int, height: int) -> list[np.ndarray]:

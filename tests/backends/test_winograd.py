@@ -71,8 +71,13 @@ def test_odd_shapes(tile: Tile) -> None:
 
 VOLUMES = {
     "a volume": ((2, 9, 4, 7, 6), (14, 9, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
-    "depth by windows": ((1, 16, 6, 5, 9), (12, 8, 2, 3, 3), {"pads": [2, 0, 1, 1, 2, 1], "dilations": [3, 1, 1], "group": 2}),
-    "depth by strides": ((2, 8, 5, 9, 4), (8, 8, 3, 3, 3), {"pads": [1, 1, 1, 0, 1, 1], "strides": [2, 1, 1]}),
+    "depth by windows": (
+        (1, 16, 6, 5, 9), (12, 8, 2, 3, 3),
+        {"pads": [2, 0, 1, 1, 2, 1], "dilations": [3, 1, 1], "group": 2},
+    ),
+    "depth by strides": (
+        (2, 8, 5, 9, 4), (8, 8, 3, 3, 3), {"pads": [1, 1, 1, 0, 1, 1], "strides": [2, 1, 1]}
+    ),
     "one tap of depth": ((1, 8, 3, 6, 6), (9, 8, 1, 3, 3), {"pads": [0, 1, 1, 0, 1, 1]}),
     "two axes before": ((1, 8, 3, 2, 5, 6), (8, 8, 2, 3, 3, 3), {"pads": [0, 1, 1, 1, 1, 1, 1, 1]}),
 }  # fmt: skip

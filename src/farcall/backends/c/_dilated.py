@@ -4,8 +4,8 @@ A kernel of 3 by 3 with a dilation of 18 reads 33 by 33 pixels with 18 around th
 five products are by a zero of the padding. The output is cut where a tap gets outside or inside. Each piece
 is a convolution of its own, without padding, of a part of the input with the taps that are inside.
 
-An axis without dilation is not cut: its pieces would be the borders, of single pixels. Such an axis loses taps
-that are outside for all windows, as in the last layers of a network that sees few frames.
+An axis without dilation is not cut: its pieces would be the borders, of single pixels. It loses taps that are
+outside for all windows, as in the last layers of a network that sees few frames.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_OF_ALL = 0.75  # of the products are inside: of more, it does not pay to c
 _FEWEST = 16  # output channels of a group, for which parts of the input are copied
 _LEAST = 1 << 22  # products of a convolution that is worth a few more kernels
 _MOST_PIECES = 32
-_COLUMNS = 16  # outputs of a plane for each piece: of fewer, the products are not filled, and read all weights
+_COLUMNS = 16  # outputs of a plane for each piece: with fewer, to read the weights takes the time
 
 
 @dataclass(frozen=True)

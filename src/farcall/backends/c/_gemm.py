@@ -24,9 +24,11 @@ from farcall.backends.c._gemm_text import (
     gemm_kernels,
     panel_width,
     room,
+    shared_calls,
 )
 from farcall.backends.c._gemm_tile_text import GROUP
 from farcall.backends.c._kernel import Kernel
+from farcall.backends.c._parallel import HELPER
 from farcall.backends.c._scalar import unsigned
 from farcall.backends.c._tall_text import LONGEST
 from farcall.backends.c._thin_text import FLAT, Layout, thin_calls, thin_kernels
@@ -148,13 +150,15 @@ def call_gemm(
     parts: tuple[str, str] | None = None,
     rows: tuple[str, str] | None = None,
     most: int | None = None,
+    is_shared: bool = False,
 ) -> None:
     """Write a call that computes ``c = start + a b``.
 
     ``sizes`` are m, n and k; ``c`` is pointer and row stride. Without ``start``, c holds it already.
     ``parts`` are the first and the end of those of :func:`open_parts` that are computed; ``rows`` are the
     first row, a multiple of 6, and the end of the rows that are computed; None: all. ``most`` is how many
-    rows there are at most, if ``sizes`` do not tell.
+    rows there are at most, if ``sizes`` do not tell. ``is_shared``: threads compute it, in a kernel that is
+    not split itself.
     """
     start = start or Start(*c, "1")
     word = gemm_type(dtype)
@@ -169,8 +173,14 @@ def call_gemm(
         name = f"farcall_{verb}_parts_{word}"
     elif rows:
         name, more = f"farcall_{verb}_part_{word}", [*rows, "0", sizes[1]]
-    room = f"({word}*)({_room(kernel, dtype, sizes, a, b, most)})"
-    kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more, room])});")
+    memory = _room(kernel, dtype, sizes, a, b, most)
+    more.append(f"({word}*)({memory})")
+    if is_shared:
+        kernel.file_scope(HELPER)
+        kernel.file_scope(shared_calls(word, itemsize(dtype), verb))
+        name = f"farcall_shared_{verb}_{word}"
+        more.append(str(room(_rows_at_most(sizes, most)) * itemsize(dtype)) if memory != "0" else "0")
+    kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more])});")
 
 
 def copies_rows(

@@ -68,6 +68,14 @@ def gemm_calls(kind: str, itemsize: int) -> str:
     return with_numbers(_CALLS, kind, itemsize)
 
 
+def shared_calls(kind: str, itemsize: int, verb: str) -> str:
+    """C source of ``farcall_shared_VERB_KIND``, which computes as ``farcall_VERB_KIND`` does, by threads.
+
+    It needs that function and :data:`farcall.backends.c._parallel.HELPER` before it.
+    """
+    return with_numbers(_SHARED, kind, itemsize).replace("VERB", verb)
+
+
 def vector_source(kind: str, itemsize: int) -> str:
     """C source of the vector types of other kernels."""
     return with_numbers(VECTORS, kind, itemsize)
@@ -370,5 +378,30 @@ static inline void farcall_gemm_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* start, int64_t start_row, int64_t start_column, KIND* room) {
   farcall_gemm_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
       start_column, 0, m, 0, n, room);
+}
+"""
+
+_SHARED = """\
+/* A product in a loop whose steps depend on each other: threads share each product. */
+struct farcall_shared_VERB_KIND {
+  int64_t m, n, k, a_row, a_column, a_group, b_row, b_panel, c_row, start_row, start_column;
+  const KIND *a, *b, *start;
+  KIND *c, *room;
+};
+static int farcall_shared_VERB_part_KIND(void* context, int64_t first, int64_t last, void* scratch) {
+  const struct farcall_shared_VERB_KIND* o = context;
+  farcall_VERB_parts_KIND(o->m, o->n, o->k, o->a, o->a_row, o->a_column, o->a_group, o->b, o->b_row,
+      o->b_panel, o->c, o->c_row, o->start, o->start_row, o->start_column, first, last,
+      scratch ? (KIND*)scratch : o->room);
+  return 0;
+}
+static inline void farcall_shared_VERB_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column, KIND* room, int64_t room_size) {
+  struct farcall_shared_VERB_KIND operands = {m, n, k, a_row, a_column, a_group, b_row, b_panel, c_row,
+      start_row, start_column, a, b, start, c, room};
+  farcall_parallel(farcall_parts_KIND(m, n), farcall_part_cost_KIND(m, n, k), room != 0, room_size,
+      farcall_shared_VERB_part_KIND, &operands);
 }
 """

@@ -1,8 +1,9 @@
 """LSTM, GRU and RNN.
 
 One product computes ``X W`` plus biases for all steps. Each step then needs one product of the state of the
-whole batch with R, and one loop over the gates. Two directions are computed one after the other in the same
-memory, or by two threads; each writes its part of the outputs.
+whole batch with R, and one loop over the gates. Threads share each product of a single direction; two
+directions are computed one after the other in the same memory, or by two threads. Each writes its part of the
+outputs.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 
-import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_literal, c_type, itemsize
 from farcall.backends.c._activation import Activation, activations
 from farcall.backends.c._elements import verify_same, want_same
-from farcall.backends.c._gemm import call_gemm, plain_left, plain_right
+from farcall.backends.c._gemm import Right, call_gemm, packed_right, plain_left, plain_right
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -150,11 +151,12 @@ class _Direction:
         kernel, node = self.kernel, self.node
         for index, shape in _weight_dims(node, _CELLS[node.op_type], self.count).items():
             verify_same(kernel, node, f"input {index}", dims(operand(node, index)), shape)
-        self.r = self._columns(2, self.hidden_dim)
+        self.reset = self._reset()
+        gates = _CELLS[node.op_type].gates
+        self.r = self._weights(2, self.hidden_dim, [2, 3] if self.reset else [gates])
         self.turn = self._scratch("turn", self.batch_dim, self.width_dim)
         self.state = self._state(5)
         self.cell = self._state(6) if node.op_type == "LSTM" else ""
-        self.reset = self._reset()
         self.lengths = self._lengths()
         self.gates = self._all_products()
         self.y = kernel.write(node.outputs[0]) if output_used(node, 0) else ""
@@ -179,19 +181,25 @@ class _Direction:
     def _part(self, size: Dim) -> str:
         return "0" if self.number == 0 else f"{self.number} * {self.kernel.dim(size)}"
 
-    def _columns(self, index: int, inner: Dim) -> str:
-        """A weight matrix with one column for each unit of each gate; a constant is transposed now."""
+    def _weights(self, index: int, inner: Dim, ends: Sequence[int]) -> list[Right]:
+        """A weight matrix with one column for each unit of each gate, in parts that end behind some gates.
+
+        A constant is packed now.
+        """
         kernel, value = self.kernel, operand(self.node, index)
         size = product((self.width_dim, inner))
+        parts = pairwise((0, *ends))
         data = constant(value)
         if data is not None:
-            table = kernel.table(np.ascontiguousarray(data.swapaxes(1, 2)))
-            return f"({table} + {self._part(size)})"
+            columns, units = data[self.number].T, int(self.hidden_dim)
+            return [packed_right(kernel, columns[:, first * units : end * units]) for first, end in parts]
         copy = self._scratch(f"columns {index}", size)
         source = self._slice(index, size)
         with kernel.loop("i", kernel.dim(inner)), kernel.loop("j", self.width):
             kernel.line(f"{copy}[i * {self.width} + j] = ({source})[j * {kernel.dim(inner)} + i];")
-        return copy
+        return [
+            plain_right(self.dtype, f"{copy} + {first} * {self.hidden}", self.width) for first, _ in parts
+        ]
 
     def _state(self, index: int) -> str:
         """A state for each batch, with its initial value, or 0."""
@@ -238,15 +246,14 @@ class _Direction:
     def _all_products(self) -> str:
         kernel, x = self.kernel, operand(self.node, 0)
         inner = dims(x)[2]
-        weights = self._columns(1, inner)
+        (weights,) = self._weights(1, inner, [_CELLS[self.node.op_type].gates])
         rows = product((self.steps_dim, self.batch_dim))
         gates = self._scratch("gates", rows, self.width_dim)
         with kernel.loop("i", kernel.dim(rows)), kernel.loop("j", self.width):
             kernel.line(f"{gates}[i * {self.width} + j] = {self._bias()};")
         a = plain_left(kernel.read(x), kernel.dim(inner))
-        b = plain_right(self.dtype, weights, self.width)
         sizes = [kernel.dim(rows), self.width, kernel.dim(inner)]
-        call_gemm(kernel, self.dtype, sizes, a, b, (gates, self.width))
+        call_gemm(kernel, self.dtype, sizes, a, weights, (gates, self.width), is_shared=True)
         return gates
 
     def _bias(self) -> str:
@@ -263,15 +270,13 @@ class _Direction:
         kernel = self.kernel
         size = kernel.dim(product((self.batch_dim, self.width_dim)))
         kernel.line(f"memset({self.turn}, 0, (size_t){size} * {itemsize(self.dtype)});")
-        columns = f"2 * {self.hidden}" if self.reset else self.width
-        self._turn(self.state, columns, "0")
+        self._turn(self.state, self.r[0], "0", f"2 * {self.hidden}" if self.reset else self.width)
 
-    def _turn(self, state: str, columns: str, first: str) -> None:
-        """Add ``state`` times ``columns`` columns of R, from column ``first`` on, to ``turn``."""
-        a = plain_left(state, self.hidden)
-        b = plain_right(self.dtype, f"{self.r} + {first}", self.width)
-        c = (f"{self.turn} + {first}", self.width)
-        call_gemm(self.kernel, self.dtype, [self.batch, columns, self.hidden], a, b, c)
+    def _turn(self, state: str, r: Right, first: str, columns: str) -> None:
+        """Add ``state`` times R, or a part of it, to ``columns`` columns of ``turn``, from ``first`` on."""
+        a, c = plain_left(state, self.hidden), (f"{self.turn} + {first}", self.width)
+        sizes = [self.batch, columns, self.hidden]
+        call_gemm(self.kernel, self.dtype, sizes, a, r, c, is_shared=True)
 
     def _row(self) -> None:
         """Declare ``x`` (gates), ``u`` (turn), ``h`` (state), ``y``; skip a sequence that has ended."""
@@ -339,7 +344,7 @@ class _Direction:
             stack.enter_context(kernel.loop("j", self.hidden))
             self._apply("r", 0, self._gate(1))
             kernel.line(f"{self.reset}[b * {self.hidden} + j] = r * h[j];")
-        self._turn(self.reset, self.hidden, f"2 * {self.hidden}")
+        self._turn(self.reset, self.r[1], f"2 * {self.hidden}", self.hidden)
 
     def _gru(self) -> None:
         with self.kernel.loop("j", self.hidden):

@@ -4,8 +4,8 @@ The inputs of some rows of tiles, perhaps of several images, are transformed, th
 which are transformed when the model is built: a product of matrices for each input of a tile. The results
 are transformed back.
 
-Axes before the last two have any windows: each of their taps is an input channel of its own, and each of their
-outputs an image, a *slice* here.
+Axes before the last two have any windows: each of their taps is an input channel of its own, and each of
+their outputs an image, called a slice.
 
 Each output differs from the exact one by at most ``(channels + 32) * 2**-24 * amplification * 9 * channels
 * max|x| * max|w|``, and usually by ``(10 + sqrt(channels)) * 2**-24`` of their standard deviation.
@@ -268,7 +268,7 @@ class Winograd:
 
     def _gather(self, kernel: Kernel, x: str, window: str) -> None:
         """Write what tiles read of channel ``c``: elements that have one place in a tile are together."""
-        conv, tile = self.conv, self.tile
+        tile = self.tile
         outs, side, across = tile.outputs, tile.inputs, self.across
         top, left = (int(axis.begin) for axis in self.axes)
         # The tiles that read only elements of the plane. The others are at its borders.

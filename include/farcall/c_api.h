@@ -625,7 +625,8 @@ typedef struct FarcallLoop {
   int64_t grain;
   int64_t scratch; /* bytes of memory that each thread needs for itself */
   void* context;
-  /* `scratch` is NULL in the thread that began the loop, which has its own memory; else it is aligned to 64 bytes. */
+  /* `scratch` is NULL in the thread that began the loop, which has its own memory, and in all if none is needed; else it
+   * is aligned to 64 bytes. */
   int (*body)(void* context, int64_t begin, int64_t end, void* scratch);
 } FarcallLoop;
 

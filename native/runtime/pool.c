@@ -231,8 +231,9 @@ static void* work(void* context) {
     wait_for_loop(worker);
     const int own = join(worker);
     if (own < 0) continue;
+    const int64_t size = worker->pool->loop->scratch;
     /* Without memory, the others do this thread's share. */
-    if (has_scratch(worker, worker->pool->loop->scratch)) take_part(worker->pool, own, worker->scratch);
+    if (has_scratch(worker, size)) take_part(worker->pool, own, size > 0 ? worker->scratch : NULL);
     leave(worker->pool);
   }
   return NULL;

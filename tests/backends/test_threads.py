@@ -172,7 +172,8 @@ SEQUENCES = """s (float[40, batch, 1024] x, float[768, 256] gr)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 17])
-def test_sequences_do_not_depend_on_the_number_of_threads(batch: int) -> None:
+def test_sequences_do_not_depend_on_the_number_of_threads(path: Path, batch: int) -> None:
+    fc.load_module(path)["main"](*feeds(97), threads=max(COUNTS))  # the threads keep memory that this needs
     plan = fc.partition(with_weights(SEQUENCES), backends=["c"])
     sources = "".join(plan.source(region.name) for region in plan.regions)
     assert len(re.findall(r"^ *farcall_shared_\w+_float\(", sources, re.M)) == 2 + 3 + 2

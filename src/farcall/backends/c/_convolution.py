@@ -33,6 +33,7 @@ from farcall.backends.c._gemm import (
     plain_right,
 )
 from farcall.backends.c._gemm_tile_text import GROUP
+from farcall.backends.c._joined import Joined
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import (
     int_attr,
@@ -57,6 +58,7 @@ _MOST_COLUMNS = 256  # most columns, if they are of several output rows
 _BLOCKS = {"windows": _MOST_COLUMNS, "narrow windows": 96, "wide windows": 512}  # most columns of a way
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
+_EVEN_CHANNELS = 2 * GROUP  # the same, of a share that a thread takes at once
 _FINISHED = 2048  # results of small planes that are finished in one loop
 _AHEAD = 4  # small planes that are copied before the first of them is read
 _COPIED = 2048  # elements of their copies
@@ -100,7 +102,10 @@ class Convolution:
             return ["rows"]
         if self.by_matrix:
             windows = [name for name, most in _BLOCKS.items() if self._blocks_differ(most)]
-            return ["matrix", *windows] if self._is_plain else windows
+            ways = ["matrix", *windows] if self.is_plain else windows
+            if not Joined.is_possible(self):
+                return ways
+            return ["joined images", *ways] if Joined(self).pays else [*ways, "joined images"]
         return ["planes", "taps"] if self.ins == 1 and Planes.possible(self.axes) else ["taps"]
 
     def write(self, way: str = "") -> None:
@@ -110,6 +115,8 @@ class Convolution:
             self._by_rows()
         elif way == "matrix":
             self._by_matrix()
+        elif way == "joined images":
+            Joined(self).write()
         elif way in _BLOCKS:
             self._windows(_BLOCKS[way])
         elif way == "planes":
@@ -118,7 +125,7 @@ class Convolution:
             self._direct()
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         """Whether the input is the matrix of windows: a 1x1 kernel that reads every element once."""
         return all(axis.plain for axis in self.axes)
 
@@ -251,19 +258,19 @@ class Convolution:
             if not self.splits:
                 for name, count in groups:
                     stack.enter_context(self.kernel.loop(name, count))
-                self._declare_group()
+                self.declare_group()
                 self._multiply("in", plane, ("group", plane))
                 return
-            a, b = self._weights(), plain_right(self.dtype, "in", plane)
+            a, b = self.weights(), plain_right(self.dtype, "in", plane)
             parts = open_parts(
                 self.kernel, stack, self.dtype, (self.outs, self.plane, self.depth), a, b, groups
             )
-            self._declare_group()
-            sizes, start = [str(self.outs), plane, str(self.depth)], self._start_of_group()
+            self.declare_group()
+            sizes, start = [str(self.outs), plane, str(self.depth)], self.start_of_group()
             target, before = ("group", plane), f"(n * {self.group} + g) * {self.outs}"
             call_finished(self.kernel, self.dtype, sizes, a, b, target, start, parts, self.epilogue, before)
 
-    def _declare_group(self) -> None:
+    def declare_group(self) -> None:
         """Declare pointers to the planes of group ``g`` of image ``n``, in the output and in the input."""
         kernel, kind = self.kernel, gemm_type(self.dtype)
         plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
@@ -279,13 +286,13 @@ class Convolution:
     ) -> None:
         sizes = [str(self.outs), width, str(self.depth)]
         b = plain_right(self.dtype, columns, width)
-        start = self._start_of_group()
-        call_gemm(self.kernel, self.dtype, sizes, self._weights(), b, target, start, rows=rows)
+        start = self.start_of_group()
+        call_gemm(self.kernel, self.dtype, sizes, self.weights(), b, target, start, rows=rows)
 
-    def _start_of_group(self) -> Start:
+    def start_of_group(self) -> Start:
         return Start(f"{self.b} + g * {self.outs}", "1", "0") if self.b else ZERO
 
-    def _weights(self) -> Left:
+    def weights(self) -> Left:
         """The weights of group ``g``: a row for each output channel."""
         if self.packed is not None:
             matrices = self.packed.reshape(self.group, self.outs, self.depth)
@@ -318,9 +325,9 @@ class Convolution:
         kernel.line(f"const int64_t r1 = {last} - r0 < block ? {last} : r0 + block;")
         kernel.line(f"const int64_t o1 = {long} - o0 < {_LONG} ? {long} : o0 + {_LONG};")
         kernel.line("const int64_t columns = (r1 - r0) * (o1 - o0);")
-        self._declare_group()
+        self.declare_group()
         plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
-        self._fill(kind, matrix, plane)
+        self.fill(kind, matrix, plane)
         self._multiply(matrix, "columns", (f"group + r0 * {long} + o0", out_plane), rows=channels)
         if self.epilogue is not None:
             first, end = channels or ("0", str(self.outs))
@@ -340,14 +347,15 @@ class Convolution:
             C of the first and the end of the output channels; None: all.
         """
         kernel = self.kernel
-        parts = -(-self.outs // _CHANNELS) if self.splits else 1
+        most = _EVEN_CHANNELS if are_equal else _CHANNELS
+        parts = -(-self.outs // most) if self.splits else 1
         blocks = " * ".join(count if isinstance(count, str) else kernel.dim(count) for _, count in places)
         total = f"({self.when} ? {blocks} * {parts} : 0)" if self.when else f"{blocks} * {parts}"
         begin, end = "0", total
         if self.splits:
             work = product((self.images, self.group, self.outs, self.depth, self.out_plane))
             images = f"{self.batch} * {self.group}"
-            each = f"{min(self.outs, _CHANNELS)}. * {self.depth} * {kernel.dim(self.out_plane)}"
+            each = f"{min(self.outs, most)}. * {self.depth} * {kernel.dim(self.out_plane)}"
             cost = f"{each} * (double)({images}) / (double)(1 + {blocks})"
             begin, end = kernel.split(total, cost, work, at_once=are_equal)
         stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
@@ -356,11 +364,11 @@ class Convolution:
         declare_indices(kernel, f"part / {parts}", places)
         if parts == 1:
             return None
-        kernel.line(f"int64_t m1 = (next - part + first) * {_CHANNELS};")
+        kernel.line(f"int64_t m1 = (next - part + first) * {most};")
         kernel.line(f"m1 = m1 < {self.outs} ? m1 : {self.outs};")
-        return f"first * {_CHANNELS}", "m1"
+        return f"first * {most}", "m1"
 
-    def _fill(self, kind: str, matrix: str, plane: str) -> None:
+    def fill(self, kind: str, matrix: str, plane: str) -> None:
         """Write row ``(c, k0, k1, ...)`` of the matrix: the elements that the windows read by that tap."""
         kernel, last = self.kernel, self.axes[-1]
         is_fixed = last.is_fixed and int(last.out) <= _LONG

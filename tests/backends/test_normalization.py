@@ -76,6 +76,7 @@ def test_lp_normalization_of_any_axis() -> None:
     x[1] = 0
     regions = check(
         [Case("LpNormalization", [x], {"axis": axis, "p": p}) for axis in (0, 1, -1) for p in (1, 2)]
+        + [Case("LpNormalization", [x[:, :, 0].astype(kind)], {"p": p}) for kind in "fd" for p in (1, 2)]
     )
     np.testing.assert_allclose(regions[0](-x)[0], -regions[0](x)[0])
 

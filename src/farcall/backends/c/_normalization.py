@@ -214,11 +214,48 @@ def _check_lp(node: ir.Node) -> None:
 @loops("LpNormalization", check=_check_lp)
 def _lp_normalization(node: ir.Node) -> Iterator[Step]:
     """Divide by the norm along an axis; where it is 0, the result is 0."""
+    shape = dims(operand(node, 0))
+    axis = normalize_axis(int_attr(node, "axis", -1), len(shape))
+    kernel = Kernel()
+    if product(shape[axis + 1 :]) == 1:
+        _lp_rows(kernel, node, product(shape[:axis]), shape[axis])
+    else:
+        _lp_tiles(kernel, node, axis)
+    yield kernel.step()
+
+
+def _norm(node: ir.Node, total: str) -> str:
+    """C of the norm whose sum is ``total``; see :func:`_term`."""
+    return total if int_attr(node, "p", 2) == 1 else f"sqrt({total})"
+
+
+def _term(node: ir.Node, element: str) -> str:
+    """C of what an element, a double, adds to the sum."""
+    return f"fabs({element})" if int_attr(node, "p", 2) == 1 else f"{element} * {element}"
+
+
+def _lp_rows(kernel: Kernel, node: ir.Node, rows: Dim, length: Dim) -> None:
+    """Elements of a norm one after another."""
+    x, out = operand(node, 0), node.outputs[0]
+    kind, count = c_type(out.dtype), kernel.dim(length)
+    p, q = kernel.read(x), kernel.write(out)
+    with kernel.parallel("i", rows, product((2 * ELEMENT, length))):
+        kernel.line(f"const {kind}* in = {p} + i * {count};\n{kind}* restrict row = {q} + i * {count};")
+        row_sum(kernel, "total", _term(node, "(double)in[{0}]"), count)
+        kernel.line(f"const double norm = {_norm(node, 'total')};")
+        if kind == "double":  # whose smallest numbers have no inverse
+            made = "norm == 0 ? 0 : in[k] / norm"
+        else:
+            kernel.line("const double factor = norm == 0 ? 0 : 1 / norm;")
+            made = f"({kind})(in[k] * factor)"
+        with kernel.loop("k", count):
+            kernel.line(f"row[k] = {made};")
+
+
+def _lp_tiles(kernel: Kernel, node: ir.Node, axis: int) -> None:
+    """Several norms at once, whose elements are one after another."""
     x, out = operand(node, 0), node.outputs[0]
     shape = dims(x)
-    axis = normalize_axis(int_attr(node, "axis", -1), len(shape))
-    first = int_attr(node, "p", 2) == 1
-    kernel = Kernel()
     p, q = kernel.read(x), kernel.write(out)
     inner, length = kernel.dim(product(shape[axis + 1 :])), kernel.dim(shape[axis])
     cost = product((2 * ELEMENT, *shape[axis:]))
@@ -228,14 +265,12 @@ def _lp_normalization(node: ir.Node) -> Iterator[Step]:
         kernel.line(f"double norm[{_TILE}] = {{0}};")
         with kernel.loop("k", length), kernel.loop("t", "tile"):
             kernel.line(f"const double v = {p}[start + k * {inner} + t];")
-            kernel.line(f"norm[t] += {'fabs(v)' if first else 'v * v'};")
+            kernel.line(f"norm[t] += {_term(node, 'v')};")
         with kernel.loop("t", "tile"):
-            root = "norm[t]" if first else "sqrt(norm[t])"
-            kernel.line(f"norm[t] = {root};")
+            kernel.line(f"norm[t] = {_norm(node, 'norm[t]')};")
         with kernel.loop("k", length), kernel.loop("t", "tile"):
             at = f"start + k * {inner} + t"
             kernel.line(f"{q}[{at}] = norm[t] == 0 ? 0 : ({c_type(out.dtype)})({p}[{at}] / norm[t]);")
-    yield kernel.step()
 
 
 def _check_training(node: ir.Node) -> None:

@@ -26,6 +26,8 @@ from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import allocating, is_late, loops
 from farcall.graph.dims import Dim, dims, product
 
+_BLOCK = 16  # elements that are compared at once
+
 
 def _axis(node: ir.Node) -> int:
     return normalize_axis(int_attr(node, "axis", -1), rank(operand(node, 0)))
@@ -63,10 +65,7 @@ def _top_k(node: ir.Node) -> Iterator[Step]:
         with kernel.loop("n", k):
             kernel.line(f"{heap}[n] = n;")
         kernel.line(f"for (int64_t n = {k} / 2; n-- > 0;) {name}(in, {heap}, {k}, n);")
-        with kernel.loop("n", length, start=k):
-            kernel.line(
-                f"if ({name}_before(in, n, {heap}[0])) {{ {heap}[0] = n; {name}(in, {heap}, {k}, 0); }}"
-            )
+        kernel.line(f"{name}_rest(in, {heap}, {k}, {count});")
         with kernel.block(f"for (int64_t n = {k} - 1; n > 0; --n)"):
             kernel.line(f"const int64_t worst = {heap}[0];\n{heap}[0] = {heap}[n];\n{heap}[n] = worst;")
             kernel.line(f"{name}(in, {heap}, n, 0);")
@@ -121,5 +120,21 @@ static void {name}(const {kind}* in, int64_t* heap, int64_t size, int64_t at) {{
     heap[child] = heap[at];
     heap[at] = worse;
   }}
+}}
+static inline void {name}_one(const {kind}* in, int64_t* heap, int64_t size, int64_t n) {{
+  if (!{name}_before(in, n, heap[0])) return;
+  heap[0] = n;
+  {name}(in, heap, size, 0);
+}}
+/* The elements from `size` on. Most are not better than the worst one of the heap, which vectors tell. */
+static void {name}_rest(const {kind}* in, int64_t* heap, int64_t size, int64_t count) {{
+  int64_t n = size;
+  for (; n + {_BLOCK} <= count; n += {_BLOCK}) {{
+    const {kind} worst = in[heap[0]];
+    int better = 0;
+    for (int t = 0; t < {_BLOCK}; ++t) better |= !(in[n + t] {"<=" if largest else ">="} worst);
+    for (int t = 0; t < (better ? {_BLOCK} : 0); ++t) {name}_one(in, heap, size, n + t);
+  }}
+  for (; n < count; ++n) {name}_one(in, heap, size, n);
 }}""")
     return name

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Build the native core with AddressSanitizer and UndefinedBehaviorSanitizer, and run the tests of ffi, of the channels,
 # and of calls by Signatures. Without arguments, the small server is built so, too, and its tests and abuse are run;
-# then the kernels that the backend `c` writes are, for its tests of windows and attention and for random graphs.
+# then the kernels that the backend `c` writes are, for its tests of windows, attention and sequences, and for random
+# graphs.
 #
 #   PYTHON  the interpreter (.venv/bin/python); the C compiler must include libasan (gcc does)
 #   More arguments go to pytest.
@@ -71,4 +72,6 @@ exec $compiler "\$@" -fsanitize=address,undefined -fno-sanitize-recover=all
 EOF
 chmod +x $place/cc
 CC=$PWD/$place/cc sanitized_tests -m "not slow" tests/backends/test_attention.py tests/backends/test_dilated.py \
-    tests/random_graphs/test_random_graphs.py
+    tests/backends/test_joined.py tests/backends/test_recurrent.py tests/backends/test_winograd.py \
+    tests/random_graphs/test_random_graphs.py \
+    "tests/backends/test_threads.py::test_sequences_do_not_depend_on_the_number_of_threads"

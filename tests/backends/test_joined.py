@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -29,10 +31,10 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_joined, "_GAIN", float("inf"))
 
 
-def conv(name: str, **more: object) -> Case:
+def conv(name: str, **more: Any) -> Case:
     x, w, attributes = CONVS[name]
     operands = [normal(*x), normal(*w, seed=1), normal(w[0], seed=2)]
-    return Case("Conv", operands, attributes, [1, 2], rtol=1e-4, atol=1e-4, **more)  # type: ignore[arg-type]
+    return Case("Conv", operands, attributes, [1, 2], rtol=1e-4, atol=1e-4, **more)
 
 
 def test_blocks_of_images() -> None:
@@ -50,16 +52,17 @@ def test_any_number_of_images(name: str) -> None:
         np.testing.assert_allclose(region(given)[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_results_do_not_depend_on_the_number_of_threads() -> None:
+@pytest.mark.parametrize("n", ["n", 3, 40])
+def test_results_do_not_depend_on_the_number_of_threads(n: int | str) -> None:
     model = with_weights(
-        "j (float[n, 96, 6, 5] x) => (float[n, 200, 3, 3] y)"
+        f"j (float[{n}, 96, 6, 5] x) => (float[{n}, 200, 3, 3] y)"
         " <float[160, 96, 1, 1] w, float[160] b, float[200, 160, 3, 3] v>"
         " { a = Conv (x, w, b) r = Relu (a) y = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (r, v) }"
     )
     plan = fc.partition(model, backends=["c"])
     assert plan.source(plan.regions[0].name).count("const int is_one") == 2
     main = plan.build().load()["main"]
-    for images in (1, 3, 40):
+    for images in (1, 3, 40) if n == "n" else (int(n),):
         x = normal(images, 96, 6, 5, seed=images)
         alone = main(x, threads=1)
         for count in COUNTS:

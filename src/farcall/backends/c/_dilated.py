@@ -4,8 +4,9 @@ A kernel of 3 by 3 with a dilation of 18 reads 33 by 33 pixels with 18 around th
 five products are by a zero of the padding. The output is cut where a tap gets outside or inside. Each piece
 is a convolution of its own, without padding, of a part of the input with the taps that are inside.
 
-An axis without dilation is not cut: its pieces would be the borders, of single pixels. It loses taps that are
-outside for all windows, as in the last layers of a network that sees few frames.
+An axis without dilation is not cut, and keeps its padding: its pieces would be the borders, of single pixels.
+It only loses the taps that are outside for all windows, as in the last layers of a network that sees few
+frames.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _COLUMNS = 16  # outputs of a plane for each piece: with fewer, to read the weig
 class _Piece:
     """Windows ``first`` to ``end`` of an axis, all of whose taps from ``tap`` to ``tap_end`` are inside.
 
-    ``is_padded``: it is the whole axis, with its padding.
+    ``is_padded``: it is the whole axis, where each of these taps is inside for at least one window.
     """
 
     first: int
@@ -78,9 +79,11 @@ def _pieces(node: ir.Node) -> list[list[_Piece]]:
 def _along(axis: Axis) -> list[_Piece]:
     """The pieces of an axis, in their order."""
     pieces = list(_inside(axis))
-    if len(pieces) > 1 and axis.dilation == 1:
-        return [_Piece(0, int(axis.out), 0, axis.taps, is_padded=True)]
-    return pieces
+    seen = [piece for piece in pieces if piece.products]
+    if len(pieces) == 1 or axis.dilation > 1 or not seen:
+        return pieces
+    first, end = min(piece.tap for piece in seen), max(piece.tap_end for piece in seen)
+    return [_Piece(0, int(axis.out), first, end, is_padded=True)]
 
 
 def _inside(axis: Axis) -> Iterator[_Piece]:
@@ -178,7 +181,10 @@ class _Cut(Copies):
 
 
 def _padding(axis: Axis, piece: _Piece) -> tuple[int, int]:
-    return (int(axis.begin), int(axis.end)) if piece.is_padded else (0, 0)
+    """The padding before and behind what a piece reads: without taps, the axis needs less."""
+    if not piece.is_padded:
+        return 0, 0
+    return int(axis.begin) - piece.tap, int(axis.end) - (axis.taps - piece.tap_end)
 
 
 def _constant(data: np.ndarray) -> ir.Value:

@@ -12,7 +12,7 @@ NARROW = 4  # columns at the end that rows of A are the vectors for
 _SHORT = 4  # rows of a tile of the last rows; with AVX-512, such a tile may have twice as many
 _AHEAD = 16  # rows of B that are asked for before they are used, while a panel is copied
 _UNROLLED = 4  # steps of K in the assembly of a tile
-_EACH_ROW = 16  # steps of K, at the end, for each row of C that is asked for
+_EACH_ROW = 16  # steps of K, at the end, for each row of C that is prefetched
 _PLAIN_LEAST = 96  # of rows of A that are not packed: so many pay for the sums' way through memory
 
 
@@ -78,7 +78,7 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
     )
     if copies:  # a row that is not aligned ends in a line of its own
         copy += f" __builtin_prefetch(b{vectors - 1} + {_AHEAD} * b_row + farcall_lanes_KIND - 1);"
-    loop, end = _loop_that_asks(rows, vectors) if rows > GROUP else ("for (int64_t i = 0; i < k; ++i,", "")
+    loop, end = _prefetching_loop(rows, vectors) if rows > GROUP else ("for (int64_t i = 0; i < k; ++i,", "")
     name, to, copy = (
         ("copy_", ", KIND* copy", f"{copy} copy += farcall_wide_KIND;") if copies else ("", "", "")
     )
@@ -103,17 +103,16 @@ def _tile(rows: int, vectors: int, copies: bool = False) -> str:
 """
 
 
-def _loop_that_asks(rows: int, vectors: int) -> tuple[str, str]:
-    """The head of a tile's loop along K, up to its last moves, and its end; it asks for the rows of C.
+def _prefetching_loop(rows: int, vectors: int) -> tuple[str, str]:
+    """The head of a tile's loop along K, up to its last moves, and its end; it prefetches the rows of C.
 
-    A plane's rows are on pages of their own, so that the processor does not see which lines are next. All of
-    them at once, before the loop, would keep the loop's own lines waiting, and would have left the L1 cache
-    at its end.
+    A plane's rows are on pages of their own, so that the processor does not see which lines are next. Their
+    prefetch before the loop would delay the lines that the loop reads, which evict them from the L1 cache.
     """
     lines = [f"line + {v} * farcall_lanes_KIND" for v in range(vectors)]
-    ask = " ".join(f"__builtin_prefetch({line}, 1);" for line in lines)
+    prefetch = " ".join(f"__builtin_prefetch({line}, 1);" for line in lines)
     head = f"""for (int64_t i = 0, left = (k + {_EACH_ROW - 1}) / {_EACH_ROW}; i < k; --left) {{
-    if (left <= {rows}) {{ const KIND* const line = c + (left - 1) * c_row; {ask} }}
+    if (left <= {rows}) {{ const KIND* const line = c + (left - 1) * c_row; {prefetch} }}
     const int64_t stop = k - i < {_EACH_ROW} ? k : i + {_EACH_ROW};
     for (; i < stop; ++i,"""
     return head, "\n  }"
@@ -130,7 +129,7 @@ def _assembly_tiles(kind: str, itemsize: int) -> str:
     places = [(row, v) for row in range(GROUP) for v in (0, 1)]
     start = "start[{} * start_row] - (farcall_v_KIND){{0}}"
     # The vectors of a row that is not aligned are on two lines of the cache.
-    ask = "\n".join(
+    prefetch = "\n".join(
         f"  __builtin_prefetch(c + {row} * c_row, 1); __builtin_prefetch(c + {row} * c_row + {_LAST}, 1);"
         for row in range(GROUP)
     )
@@ -155,7 +154,7 @@ static inline __attribute__((always_inline)) void farcall_packed_tile_KIND(int64
     const KIND* start, int64_t start_row) {{
   const KIND* const last = a + (k - {_UNROLLED}) * GROUP;
   const int64_t s = b_row * (int64_t)sizeof(KIND);
-{ask}
+{prefetch}
 {sums}
   __asm__ volatile(
 {_packed_loop(itemsize)}
@@ -169,7 +168,7 @@ static inline __attribute__((always_inline)) void farcall_plain_tile_KIND(int64_
   farcall_v_KIND sums[2 * GROUP];
   const KIND *const last = a + k - {_UNROLLED}, *a3 = a + 3 * a_row;
   const int64_t r = a_row * (int64_t)sizeof(KIND), s = b_row * (int64_t)sizeof(KIND);
-{ask}
+{prefetch}
 {starts}
   __asm__ volatile(
 {_plain_loop(itemsize)}

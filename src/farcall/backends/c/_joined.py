@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 256  # of a block
 
-# What things cost, in columns of the product of matrices.
-_WEIGHTS = 8  # reading the weights for one product
-_ELEMENT = 6  # copying an element, in multiply-adds of the product
+# A product of so many columns takes as long as:
+_WEIGHTS = 8  # reading the weights of a product
+_ELEMENT = 6  # copying an element, where the product has one row and one step
+
 _VECTOR = 16  # columns that the product computes at once
-_LAST = 4  # fewer columns behind the last vector take half of one
-_GAIN = 0.9  # the part of the cost from which it pays
+_LAST = 4  # so many columns, or fewer, behind the last vector take half of the time of one
+_GAIN = 0.9  # the part of the time of a product for each image from which it pays
 
 
 class Joined:

@@ -294,7 +294,7 @@ class Winograd:
                     self._gather_at_border(kernel, t, left)
 
     def _place(self, kernel: Kernel) -> tuple[str, str]:
-        """C: the number of the input's plane that is channel ``c``, and what is true if there is none."""
+        """C: which plane of the input is channel ``c``, and a condition that is true where it is outside."""
         taps = prod(axis.taps for axis in self.outer)
         channel = "c" if taps == 1 else f"c / {taps}"
         place, outside = f"(n * {self.conv.group} + g) * {self.conv.ins} + {channel}", ""

@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.networks import CASES, Arrays, Case
+from bench.networks import CASES, Arrays, Case, random
+from bench.zoo import ZOO
 
 PEAK = "FMA peak"  # the rival that only counts operations
 PRODUCTS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -36,16 +37,12 @@ def _model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def _random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
-
-
 def _product(n: int) -> Case:
     def model() -> onnx.ModelProto:
         return _model(helper.make_node("MatMul", ["a", "b"], ["y"]), {"a": [n, n], "b": [n, n]}, [n, n])
 
     def inputs() -> Arrays:
-        return [_random(n, n), _random(n, n) + 1]
+        return [random(n, n), random(n, n) + 1]
 
     beside = {"OpenBLAS": 1 / 0.9, **({PEAK: 1 / 0.85} if n >= LARGE else {})}
     return Case(
@@ -64,16 +61,16 @@ def _depthwise(plane: int, channels: int, side: int) -> Case:
     def model() -> onnx.ModelProto:
         attributes: dict[str, Any] = {"group": channels, "pads": [side // 2] * 4}
         node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
-        return _model(node, {"x": shape}, shape, {"w": _random(channels, 1, side, side)})
+        return _model(node, {"x": shape}, shape, {"w": random(channels, 1, side, side)})
 
-    return Case(model, {"": lambda: [_random(*shape)]}, {"": 1.0})
+    return Case(model, {"": lambda: [random(*shape)]}, {"": 1.0})
 
 
 def _function(name: str, opset: int) -> Case:
     def model() -> onnx.ModelProto:
         return _model(helper.make_node(name, ["x"], ["y"]), {"x": ROWS}, ROWS, opset=opset)
 
-    return Case(model, {"": lambda: [_random(*ROWS)]}, {"": 0.9})
+    return Case(model, {"": lambda: [random(*ROWS)]}, {"": 0.9})
 
 
 KERNELS: dict[str, Case] = {
@@ -85,4 +82,4 @@ KERNELS: dict[str, Case] = {
     },
     **{f"{name} {ROWS[0]}x{ROWS[1]}": _function(name, opset) for name, opset in FUNCTIONS.items()},
 }
-ALL = CASES | KERNELS
+ALL = CASES | ZOO | KERNELS

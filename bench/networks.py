@@ -139,7 +139,8 @@ def _chain(n: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def _random(*shape: int) -> np.ndarray:
+def random(*shape: int) -> np.ndarray:
+    """Elements that depend on the shape alone."""
     return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
 
 
@@ -149,7 +150,7 @@ def _words(length: int) -> Arrays:
 
 
 def _step() -> Arrays:
-    caches = _random(GPT_2.layers, 2, 1, GPT_2.heads, PAST, GPT_2.each)
+    caches = random(GPT_2.layers, 2, 1, GPT_2.heads, PAST, GPT_2.each)
     return [np.array([[7]]), caches]
 
 
@@ -163,12 +164,14 @@ def seeded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     return made
 
 
-def _exported(
+def exported(
     make: Callable[[], nn.Module],
     inputs: Callable[[], Arrays],
     sizes: tuple[dict[int, str], ...] = ({},),
     after: Callable[..., onnx.ModelProto] | None = None,
 ) -> Callable[[], onnx.ModelProto]:
+    """What exports ``make``'s network: ``sizes`` names the dims of each input that may change."""
+
     def model() -> onnx.ModelProto:
         given: Any = {"after": after} if after else {}
         example = tuple(map(torch.from_numpy, inputs()))
@@ -179,11 +182,11 @@ def _exported(
 
 
 def _image() -> Arrays:
-    return [_random(1, 3, 224, 224)]
+    return [random(1, 3, 224, 224)]
 
 
 def _vision(make: Callable[[], nn.Module]) -> Case:
-    return Case(_exported(make, _image), {"": _image}, {"": 1.0}, seeded(make))
+    return Case(exported(make, _image), {"": _image}, {"": 1.0}, seeded(make))
 
 
 def _resnet(*depths: int, narrow: bool) -> Callable[[], nn.Module]:
@@ -191,7 +194,7 @@ def _resnet(*depths: int, narrow: bool) -> Callable[[], nn.Module]:
 
 
 def _batches(*sizes: int) -> dict[str, Callable[[], Arrays]]:
-    return {f"batch {size}": lambda size=size: [_random(size, 784)] for size in sizes}  # type: ignore[misc]
+    return {f"batch {size}": lambda size=size: [random(size, 784)] for size in sizes}  # type: ignore[misc]
 
 
 RESNET_50 = _resnet(3, 4, 6, 3, narrow=True)
@@ -203,30 +206,30 @@ CASES: dict[str, Case] = {
     "MobileNetV3": _vision(lambda: mobile_net(small=False)),
     "EfficientNet-B0": _vision(lambda: efficient_net(small=False)),
     "MLP": Case(
-        _exported(perceptron, lambda: [_random(2, 784)], ({0: "batch"},)),
+        exported(perceptron, lambda: [random(2, 784)], ({0: "batch"},)),
         _batches(1, 64), {"batch 1": 0.95, "batch 64": 1.0}, seeded(perceptron),
     ),
     "MiniLM": Case(
-        _exported(lambda: Encoder(MINI_LM), lambda: _words(7), ({1: "length"},) * 3),
+        exported(lambda: Encoder(MINI_LM), lambda: _words(7), ({1: "length"},) * 3),
         {f"{n} tokens": lambda n=n: _words(n) for n in (16, 128)},  # type: ignore[misc]
         {"16 tokens": 1.0, "128 tokens": 1.0}, seeded(lambda: Encoder(MINI_LM)),
     ),
     "GPT-2 step": Case(
-        _exported(lambda: StepDecoder(GPT_2), _step, ({}, {4: "past"})), {"": _step}, {"": 0.9},
+        exported(lambda: StepDecoder(GPT_2), _step, ({}, {4: "past"})), {"": _step}, {"": 0.9},
         seeded(lambda: StepDecoder(GPT_2)),
     ),
     "ResNet-50 int8": Case(
-        _exported(RESNET_50, _image, after=quantized),
+        exported(RESNET_50, _image, after=quantized),
         {"": _image}, {"": 1.0}, tolerance=0.1,
     ),
     "digits CNN": Case(
         lambda: onnx.load(DIGITS),
-        {f"batch {n}": lambda n=n: [_random(n, 1, 8, 8)] for n in (1, 32, 360)},  # type: ignore[misc]
+        {f"batch {n}": lambda n=n: [random(n, 1, 8, 8)] for n in (1, 32, 360)},  # type: ignore[misc]
         {"batch 1": 0.7, "batch 32": 1.0, "batch 360": 1.0},
     ),
     **{
         f"chain {n}x{n}": Case(
-            lambda n=n: _chain(n), {"": lambda n=n: [_random(n, n) + i for i in range(4)]},  # type: ignore[misc]
+            lambda n=n: _chain(n), {"": lambda n=n: [random(n, n) + i for i in range(4)]},  # type: ignore[misc]
             {"": reach},
         )
         for n, reach in ((10, 0.06), (1000, 0.55))

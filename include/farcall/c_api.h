@@ -620,7 +620,7 @@ struct FarcallBlob;
  */
 typedef struct FarcallLoop {
   int64_t count; /* iterations */
-  /* Iterations that are worth a thread's time: parts are multiples of it, except for the last one. Below zero: it is
+  /* Iterations for which it pays to wake a thread; for one that is awake, a quarter of them pays. Below zero: it is
    * -grain, and a thread takes its share in one part, since each part begins with work of its own. */
   int64_t grain;
   int64_t scratch; /* bytes of memory that each thread needs for itself */

@@ -5,6 +5,9 @@
  * finished its share takes half of what another one has left. So the result does not depend on how many threads come,
  * or when, and the caller alone can finish the loop.
  *
+ * A long loop wakes threads that sleep. A short one is shared with those that are awake, so that its threads find in
+ * their own caches what they wrote in the loop before; several short ones soon after each other wake the others.
+ *
  * One loop at a time uses the pool. A loop that begins meanwhile, in another thread or inside of a body, runs in its
  * caller: it never waits.
  */
@@ -19,6 +22,8 @@ enum {
                             one call is shorter, and a sleep with its wake-up costs as much */
   END_SPIN_NS = 50000,   /* how long the caller looks for the end of the last body before it sleeps */
   LOOKS_PER_TIME = 64,   /* looks between two readings of the clock */
+  QUARTERS = 4,          /* of a grain: one is worth the time of a thread that is awake */
+  DUE_GRAINS = 2,        /* so many, in short loops soon after each other, are worth a wake-up */
 };
 
 /* The units of one thread that nobody has taken yet: the first in the low half, the end in the high half. */
@@ -35,6 +40,8 @@ typedef struct {
   FcCondition done; /* the last thread has left it */
   _Atomic int sleeping;
   _Atomic bool caller_sleeps;
+  double missed;     /* grains of short loops, one soon after the other, for which no thread was awake */
+  int64_t missed_ns; /* when the last one began; only who has made the pool busy reads and writes both */
   /* Who may take part, in one word: how many threads do, how many more may come, whether the loop is open, and the
    * number of the loop. Everything below belongs to the loop, and is written before the loop opens. */
   _Alignas(LINE) _Atomic uint64_t gate;
@@ -117,6 +124,19 @@ static void wait_until_left(Pool* pool) {
   while (!is_left(pool)) fc_condition_wait(&pool->done, &pool->mutex);
   atomic_store(&pool->caller_sleeps, false);
   fc_mutex_unlock(&pool->mutex);
+}
+
+static int count_awake(Pool* pool) { return pool->threads - atomic_load(&pool->sleeping); }
+
+/* Whether short loops that begin soon after each other have become as long as one that wakes threads. */
+static bool is_due(Pool* pool, double grains) {
+  const int64_t now = fc_now_ns();
+  if (now - pool->missed_ns > IDLE_SPIN_NS) pool->missed = 0;
+  pool->missed_ns = now;
+  pool->missed += grains;
+  if (pool->missed < DUE_GRAINS) return false;
+  pool->missed = 0;
+  return true;
 }
 
 /* ---- shares ---- */
@@ -295,11 +315,9 @@ static void open_loop(Pool* pool, const FarcallLoop* loop, int64_t units, int64_
   atomic_store(&pool->gate, number * GATE_LOOP + GATE_OPEN + (uint64_t)(pool->count - 1) * GATE_PLACE);
 }
 
-static int split(Pool* pool, const FarcallLoop* loop, int64_t units, int64_t unit, int threads) {
-  start_threads(pool, threads - 1);
-  pool->count = pool->threads + 1 < threads ? pool->threads + 1 : threads;
+static int split(Pool* pool, const FarcallLoop* loop, int64_t units, int64_t unit, int sleepers) {
   open_loop(pool, loop, units, unit);
-  wake(pool, pool->count - 1);
+  wake(pool, sleepers);
   take_part(pool, 0, NULL);
   atomic_fetch_and(&pool->gate, ~GATE_OPEN);
   wait_until_left(pool);
@@ -336,14 +354,21 @@ static int alone(const FarcallLoop* loop) { return loop->body(loop->context, 0, 
 int fc_parallel(const FarcallLoop* loop) {
   int threads = in_pool ? 1 : fc_thread.threads;
   if (threads == 0 && (threads = fc_pool_default()) < 0) return -1;
-  int64_t unit = loop->grain < 0 ? -loop->grain : loop->grain;
-  if (unit == 0) unit = 1;
+  const int64_t grain = loop->grain < 0 ? -loop->grain : loop->grain > 0 ? loop->grain : 1;
+  int64_t unit = grain > QUARTERS ? grain / QUARTERS : 1;
   if (unit < loop->count / INT32_MAX + 1) unit = loop->count / INT32_MAX + 1;
   const int64_t units = loop->count / unit + (loop->count % unit != 0);
   if (threads > units) threads = (int)units;
   Pool* pool = threads > 1 ? find_pool() : NULL;
   if (!pool || atomic_exchange(&pool->busy, true)) return alone(loop);
-  return split(pool, loop, units, unit, threads);
+  const double grains = (double)loop->count / (double)grain;
+  const bool wakes = grains > 1 || (count_awake(pool) == 0 && is_due(pool, grains));
+  if (wakes) start_threads(pool, threads - 1);
+  const int others = wakes ? pool->threads : count_awake(pool);
+  pool->count = others + 1 < threads ? others + 1 : threads;
+  if (pool->count > 1) return split(pool, loop, units, unit, wakes ? pool->count - 1 : 0);
+  atomic_store(&pool->busy, false);
+  return alone(loop);
 }
 
 void fc_pool_start(void) {

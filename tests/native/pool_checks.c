@@ -1,6 +1,7 @@
 /* Checks the pool of native/runtime/pool.c alone: the runtime's errors are stand-ins. */
 #include "runtime/pool.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -69,7 +70,8 @@ typedef struct {
 static int count_body(void* context, int64_t begin, int64_t end, void* scratch) {
   Counted* counted = context;
   int64_t* sum = scratch ? scratch : &counted->own;
-  CHECK(begin % llabs(counted->grain) == 0 && begin < end);
+  const int64_t grain = llabs(counted->grain);
+  CHECK(begin % (grain > 4 ? grain / 4 : 1) == 0 && begin < end);
   CHECK((scratch == NULL) == pthread_equal(pthread_self(), counted->caller));
   CHECK((uintptr_t)scratch % 64 == 0);
   atomic_fetch_add(&counted->bodies, 1);
@@ -121,6 +123,27 @@ static void check_parts(void) {
     CHECK(fc_parallel(&(FarcallLoop){10, 1, 0, &in_parts, meet}) == 0 && in_parts == 4);
     CHECK(fc_parallel(&(FarcallLoop){10, -1, 0, &at_once, meet}) == 0 && at_once == 2);
   }
+}
+
+static int count_tasks(void) {
+  DIR* folder = opendir("/proc/self/task");
+  CHECK(folder);
+  int count = 0;
+  while (readdir(folder)) ++count;
+  closedir(folder);
+  return count;
+}
+
+/* One short loop starts no thread; several do, soon after each other. */
+static void check_short_loops(void) {
+  static Counted counted = {.fails_from = INT64_MAX};
+  const int tasks = count_tasks();
+  fc_thread.threads = 2;
+  CHECK(count_all(&counted, 40, 40) == 0 && atomic_load(&counted.bodies) == 1 && count_tasks() == tasks);
+  for (int i = 0; i < MOST * 100 && count_tasks() == tasks; ++i) {
+    for (int k = 0; k < 4; ++k) CHECK(count_all(&counted, 40, 40) == 0);
+  }
+  CHECK(count_tasks() > tasks);
 }
 
 /* The error is the one that a loop in order would have raised. */
@@ -201,6 +224,7 @@ int main(int argc, char** argv) {
   fc_pool_start();
   CHECK(fc_runtime.parallel == fc_parallel);
   check_setting();
+  check_short_loops();
   for (int threads = 1; threads <= 7; ++threads) check_loops(threads);
   check_parts();
   check_errors();

@@ -8,8 +8,9 @@ tile is assembly.
 
 *Panels* of B are 64 bytes wide, *groups* of A are 6 rows high: both operands may be given packed in such an
 order, so that a tile reads them from beginning to end. The first tile copies a panel that is not packed to
-the stack, where the other rows of A meet it in the L1 cache. Up to 4 columns behind the last whole vector, as
-in planes of 7x7 and 14x14, are computed by vectors of the rows of packed groups instead.
+the stack, where the other rows of A meet it in the L1 cache. A few columns behind the last whole vector are
+computed by vectors of the rows of packed groups instead: up to 4, as in planes of 7x7 and 14x14, and with
+AVX-512 up to 9, as in planes of 3x3 and 5x5.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from functools import cache
 
 from farcall.backends._kernels import HIDDEN, Kernels
-from farcall.backends.c._gemm_tile_text import GROUP, NARROW, tiles_source
+from farcall.backends.c._gemm_tile_text import GROUP, NARROW, PAIRED, tiles_source
 from farcall.backends.c._turn_text import SHUFFLES, turn_source
 
 # Contraction: a multiply and an add become one fused operation, rounded once, if the processor has it, which
@@ -86,6 +87,7 @@ def with_numbers(text: str, kind: str, itemsize: int) -> str:
         "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
         "LESS_DEPTH": _LESS_DEPTH, "MOST_DEPTH": _DEPTH, "BANDS": _BANDS, "BAND": BAND, "FEW": FEW,
         "PAGE": PAGE, "APART": _APART, "CHUNK": _CHUNK, "NARROW": NARROW,
+        "PAIRED": PAIRED,
         "COLUMNS": _PART_COLUMNS, "ROWS": _PART_ROWS, "MANY_PARTS": _MANY_PARTS,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -139,22 +141,29 @@ static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_
     }
 }
 
-@TURN/* The last columns, fewer than a vector, of rows whose groups are packed. */
+@TURN#ifdef FARCALL_PAIRED_KIND
+enum { farcall_narrow_KIND = PAIRED };
+#else
+enum { farcall_narrow_KIND = NARROW };
+#endif
+/* The last columns, fewer than a vector, of rows whose groups are packed. */
 static __attribute__((noinline)) void farcall_last_columns_KIND(int64_t rows, int64_t columns, int64_t k,
     const KIND* a, int64_t a_group, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add,
     const KIND* start, int64_t start_row, int64_t start_column) {
-  KIND few[farcall_depth_KIND * NARROW], made[16 * NARROW];
-  const int64_t width = columns == 1 ? 1 : NARROW;
-  for (int64_t i = 0; i < k; ++i, b += b_row) {
-    few[i * width] = b[0];
-    for (int64_t j = 1; j < width; ++j) few[i * NARROW + j] = b[j < columns ? j : 0];
-  }
+  KIND copy[farcall_depth_KIND * farcall_narrow_KIND], made[16 * farcall_narrow_KIND];
+  const int64_t width = columns == 1 ? 1 : columns <= NARROW ? NARROW : farcall_narrow_KIND;
+  const KIND* const few = columns == width && b_row == width ? b : copy;
+  for (int64_t i = 0; few == copy && i < k; ++i, b += b_row)
+    for (int64_t j = 0; j < width; ++j) copy[i * width + j] = b[j < columns ? j : 0];
   for (int64_t i = 0; i < rows; ++i, c += c_row, start += start_row) {
     const int64_t r = i % (2 * GROUP);
     if (r == 0) {
       const KIND* a1 = i + GROUP < rows ? a + a_group : a;
       if (width == 1) farcall_narrow1_KIND(k, a, a1, few, made);
-      else farcall_narrowNARROW_KIND(k, a, a1, few, made);
+      else if (width == NARROW) farcall_narrowNARROW_KIND(k, a, a1, few, made);
+#ifdef FARCALL_PAIRED_KIND
+      else farcall_narrowPAIRED_KIND(k, a, a1, few, made);
+#endif
       a += 2 * a_group;
     }
     for (int64_t j = 0; j < columns; ++j)
@@ -181,7 +190,7 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   const int in_panels = b_panel != PANEL && !turned && farcall_wide_KIND == PANEL; /* one for each tile */
   /* A panel that is copied serves more rows; one of a transposed B costs more than to read A again. */
   const int64_t band = turned ? m : b_panel != PANEL ? BAND : BANDS * BAND;
-  const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= NARROW ? rest : 0;
+  const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= farcall_narrow_KIND ? rest : 0;
   n -= narrow;
   for (int64_t k0 = 0; k0 < k || k0 == 0;
        k0 += farcall_depth_KIND, old = c, old_row = c_row, first = &none, first_row = 0) {

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 
 GROUP = 6  # rows of A
 NARROW = 4  # columns at the end that rows of A are the vectors for
+PAIRED = 9  # the same, where a vector of 64 bytes holds the rows of two groups
 _SHORT = 4  # rows of a tile of the last rows; with AVX-512, such a tile may have twice as many
 _AHEAD = 16  # rows of B that are asked for before they are used, while a panel is copied
 _UNROLLED = 4  # steps of K in the assembly of a tile
 _EACH_ROW = 16  # steps of K, at the end, for each row of C that is prefetched
+_PAIRED_ITEM = 4  # bytes of an element, of which 8 rows of two groups fill 64 bytes
 _PLAIN_LEAST = 96  # of rows of A that are not packed: so many pay for the sums' way through memory
 
 
@@ -26,7 +28,7 @@ def tiles_source(kind: str, itemsize: int) -> str:
     assembly = _assembly_tiles(kind, itemsize)
     return (
         f"{small}{assembly}#if defined(__AVX512F__)\n{large}#endif\n{RIM}{_tiles()}"
-        f"{_narrow(1, 4)}{_narrow(NARROW, 1)}"
+        f"{_narrow(1, 4)}{_narrow(NARROW, 1)}{_paired() if itemsize == _PAIRED_ITEM else ''}"
     )
 
 
@@ -301,6 +303,36 @@ def _narrow(columns: int, steps: int) -> str:
   int64_t i = 0;
 {loop(steps)}{loop(1) if steps > 1 else ""}{totals}
 }}
+"""
+
+
+def _paired() -> str:
+    """The same with one vector for both groups, and so for more columns."""
+    load = "*(const farcall_rows_at_KIND*)(a{} + {} * GROUP)"
+    order = ", ".join(map(str, range(16)))
+
+    def step(u: int) -> str:
+        pair = f"{load.format(0, u)}, {load.format(1, u)}"
+        sums = " ".join(f"r{u}{v} += b[{u * PAIRED + v}] * x;" for v in range(PAIRED))
+        return f"    {{ const farcall_v_KIND x = __builtin_shufflevector({pair}, {order}); {sums} }}"
+
+    sums = ", ".join(f"r{u}{v} = {{0}}" for u in (0, 1) for v in range(PAIRED))
+    totals = "\n".join(f"  *(farcall_u_KIND*)(made + {16 * v}) = r0{v} + r1{v};" for v in range(PAIRED))
+    return f"""#if defined(__AVX512F__) && defined(FARCALL_SHUFFLES)
+#define FARCALL_PAIRED_KIND PAIRED
+static inline void farcall_narrowPAIRED_KIND(int64_t k, const KIND* a0, const KIND* a1, const KIND* b,
+    KIND* made) {{
+  farcall_v_KIND {sums};
+  int64_t i = 0;
+  for (; i + 2 <= k; i += 2, a0 += 2 * GROUP, a1 += 2 * GROUP, b += 2 * PAIRED) {{
+{step(0)}
+{step(1)}
+  }}
+  if (i < k)
+{step(0)}
+{totals}
+}}
+#endif
 """
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from farcall.backends._ctext import itemsize
 from farcall.backends.c._gemm import call_gemm, gemm_type, plain_right
+from farcall.backends.c._gemm_tile_text import NARROW, PAIRED
 from farcall.graph.dims import ceildiv
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ _WEIGHTS = 8  # reading the weights of a product
 _ELEMENT = 6  # copying an element, where the product has one row and one step
 
 _VECTOR = 16  # columns that the product computes at once
-_LAST = 4  # so many columns, or fewer, behind the last vector take half of the time of one
+_LAST = (
+    (NARROW, 0.5),
+    (PAIRED, 0.75),
+    (_VECTOR, 1.0),
+)  # so many behind the last one take this part of its time
 _GAIN = 0.9  # the part of the time of a product for each image from which it pays
 
 
@@ -121,4 +126,5 @@ class Joined:
 def _cost(columns: int) -> float:
     """What the product of an image, or of a block of images, costs."""
     whole, rest = divmod(columns, _VECTOR)
-    return _VECTOR * (whole + (1 if rest > _LAST else 0.5 if rest else 0)) + _WEIGHTS
+    last = next(part for most, part in _LAST if rest <= most) if rest else 0
+    return _VECTOR * (whole + last) + _WEIGHTS

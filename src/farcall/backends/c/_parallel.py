@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 ELEMENT = 8  # the cost of an element that is read, used and written
 FUNCTION = 32  # the cost of an element of exp, tanh and their like
-UNITS = 1 << 18  # what is worth a thread's time: some 10 microseconds
+_WAKE = 1 << 18  # what it pays to wake a thread for: some 10 microseconds
+UNITS = _WAKE // 4  # what is worth the time of a thread that is awake
 
 HELPER = f"""static int farcall_parallel(int64_t count, double cost, int at_once, int64_t scratch,
     int (*body)(void* context, int64_t begin, int64_t end, void* scratch), void* context) {{
   const struct FarcallRuntime* runtime = __farcall_runtime;
   if (count <= 0) return 0;
-  const int64_t grain = cost < {UNITS} ? (int64_t)({UNITS} / (cost < 1 ? 1 : cost)) : 1;
-  if (count <= grain || !runtime ||
+  const int64_t grain = cost < {_WAKE} ? (int64_t)({_WAKE} / (cost < 1 ? 1 : cost)) : 1;
+  if (count == 1 || (double)count * cost < {2 * UNITS} || !runtime ||
       runtime->struct_size < offsetof(struct FarcallRuntime, parallel) + sizeof runtime->parallel ||
       !runtime->parallel)
     return body(context, 0, count, 0);

@@ -38,6 +38,8 @@ from farcall.graph.dims import Dim, ceildiv, dims, floordiv, product, same
 
 _CACHED = 2**18  # elements of columns that stay in the L2 cache
 _ROWS = 48  # fewest rows of a matrix product, where the channels suffice
+_FEWEST_ROWS = 16  # the same, where they suffice for one block
+_SHARES = 8  # blocks that threads can share well
 _LARGEST = 2**31 - 1  # of attributes and of the elements of a window: products of two fit
 
 
@@ -206,7 +208,7 @@ def _conv_transpose(node: ir.Node) -> Iterator[Step]:
         yield kernel.step()
         return
     summed = _Sum(kernel, y.dtype, _axes(node, kernel))
-    block = _block(outs, taps, windows)
+    block = _block(outs, taps, windows, product((dims(x)[0], group)))
     left = _weights(kernel, node, (group, ins, outs, taps), block)
     columns = kernel.scratch(y.dtype, block * taps * windows)
     count, plane = kernel.dim(windows), kernel.dim(product(dims(y)[2:]))
@@ -223,12 +225,19 @@ def _conv_transpose(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-def _block(outs: int, taps: int, windows: Dim) -> int:
-    """How many output channels are made at once: as many as stay in the cache, and enough for a product."""
-    enough = [block for block in range(1, outs + 1) if outs % block == 0 and block * taps >= _ROWS] or [outs]
+def _block(outs: int, taps: int, windows: Dim, times: Dim) -> int:
+    """How many output channels are made at once, in each group of each image.
+
+    Enough for a product, as many as stay in the cache, and so few that there are blocks for all threads.
+    """
+    found = [block for block in range(1, outs + 1) if outs % block == 0]
+    fewest = _ROWS if outs * taps >= 2 * _ROWS else _FEWEST_ROWS
+    enough = [block for block in found if block * taps >= fewest] or [outs]
     if not isinstance(windows, int):
         return enough[0]
-    return max((block for block in enough if block * taps * windows <= _CACHED), default=enough[0])
+    count = times if isinstance(times, int) else 1
+    fitting = [block for block in enough if block * taps * windows <= _CACHED]
+    return max((block for block in fitting if count * outs // block >= _SHARES), default=enough[0])
 
 
 def _weights(kernel: Kernel, node: ir.Node, sizes: tuple[int, int, int, int], block: int) -> Left:

@@ -128,6 +128,24 @@ def test_a_chain_is_one_flat_loop_without_memory() -> None:
     assert "malloc" not in text
 
 
+@pytest.mark.parametrize("width", [210_001, 131_072])
+def test_a_loop_over_much_memory_asks_for_pages_ahead(width: int) -> None:
+    """Also of operands whose elements have other sizes; the last page is not a whole one."""
+    body = "a = Add(x, z) y = Cast<to=11>(a) w = Mul(a, z)"
+    for batch in ("2", "n"):
+        model = parse(
+            body,
+            f"float[{batch}, {width}] x, float[{batch}, {width}] z",
+            f"double[{batch}, {width}] y, float[{batch}, {width}] w",
+        )
+        (region,) = compile_regions([whole_region(model)])
+        assert "__builtin_prefetch(q" in region.code.texts["c_0.c"]
+        x, z = np.random.default_rng(width).standard_normal((2, 2, width), np.float32)
+        y, w = region(x, z)
+        np.testing.assert_array_equal(y, (x + z).astype(np.float64))
+        np.testing.assert_array_equal(w, (x + z) * z)
+
+
 def test_long_chains_are_cut_and_their_text_is_linear() -> None:
     def chain(count: int) -> onnx.ModelProto:
         names = ["x", *(f"t{i}" for i in range(count - 1)), "y"]

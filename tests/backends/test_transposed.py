@@ -50,6 +50,21 @@ def random_case(rng: np.random.Generator, spatial: int) -> Case:
     return Case("ConvTranspose", operands, attributes, [1] if rng.integers(0, 2) else [])
 
 
+@pytest.mark.parametrize(
+    ("ins", "outs", "side", "taps", "group"),
+    [(40, 96, 16, 4, 1), (3, 3, 9, 4, 1), (4, 1, 5, 3, 1), (6, 40, 6, 2, 2)],
+)
+def test_blocks_of_channels_that_threads_share(ins: int, outs: int, side: int, taps: int, group: int) -> None:
+    operands = [normal(1, ins, side, side), normal(ins, outs, taps, taps, seed=1)]
+    case = Case("ConvTranspose", operands, {"strides": [2, 2], "group": group}, [1])
+    plan = fc.partition(case.model())
+    main = plan.build().load()["main"]
+    expected = by_onnxruntime(case)
+    found = [np.from_dlpack(main(operands[0], threads=threads)) for threads in (1, 3)]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
 @pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_random_agrees_with_onnxruntime(spatial: int) -> None:
     rng = np.random.default_rng(spatial)

@@ -102,6 +102,19 @@ def test_products_by_packed_rows_of_all_heights() -> None:
     assert all(f"farcall_tile{rows}x2_float(" in text for rows in (4, 6, 8, 12))
 
 
+def test_products_by_packed_rows_of_a_few_last_columns() -> None:
+    """Up to 9 columns behind the last vector, of blocks of even and odd depth, and of several blocks."""
+    shapes = [(m, 9, n) for m in (4, 7, 13, 24, 31) for n in (*range(1, 11), 25, 41)]
+    shapes += [(20, depth, n) for depth in (8, 600, 1025) for n in (5, 9, 25)]
+    cases = [
+        Case("Conv", [normal(2, k, n), normal(m, k, 1, seed=m), normal(m)], {}, [1, 2], rtol=1e-3, atol=1e-3)
+        for m, k, n in shapes
+    ]
+    check(cases, flags=("-O3", *NATIVE))
+    check(cases)
+    assert "farcall_narrow9_float(" in gemm_kernels("float", 4).text
+
+
 def test_a_window_that_is_the_image() -> None:
     """Images are rows of a product, whose number may be known at the call only."""
     for images in (1, 2, 7):

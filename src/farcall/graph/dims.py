@@ -40,6 +40,7 @@ __all__ = [
     "dims",
     "dtype_name",
     "evaluate",
+    "factor",
     "floordiv",
     "fold",
     "identifier",
@@ -91,6 +92,11 @@ def product(dims: Iterable[Dim]) -> Dim:
     for dim in dims:
         total = total * dim
     return fold(total)
+
+
+def factor(dim: Dim) -> int:
+    """The number in a product of dims: its size with a batch of one."""
+    return dim if isinstance(dim, int) else int(dim.as_coeff_Mul()[0])
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:

@@ -14,8 +14,8 @@ from farcall.backends.c._node import constant
 from farcall.backends.c._packed import element, is_packed
 from farcall.backends.c._parallel import ELEMENT, FUNCTION
 from farcall.backends.c._registry import Elementwise, operator
-from farcall.backends.c_backend_kit import c_literal, c_type
-from farcall.graph.dims import Dim, dims, product
+from farcall.backends.c_backend_kit import c_literal, c_type, itemsize
+from farcall.graph.dims import Dim, dims, factor, product
 
 _FUNCTIONS = frozenset(
     {
@@ -23,6 +23,9 @@ _FUNCTIONS = frozenset(
         "Log", "Mish", "Mod", "Pow", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus", "Swish", "Tan", "Tanh",
     }
 )  # fmt: skip
+
+_PAGE = 4096  # bytes
+_CACHED = 1 << 20  # bytes of operands that stay in the L2 cache, and need no prefetch
 
 Operand = tuple[ir.Value, tuple[Dim, ...]]
 
@@ -125,6 +128,9 @@ class _GroupWriter:
         return operands
 
     def _open_loops(self, nest: Nest, stack: ExitStack) -> None:
+        if self._is_long(nest):
+            self._open_pages(nest, stack)
+            return
         for axis, dim in enumerate(nest.dims):
             loop = self.kernel.loop(f"i{axis}", dim)
             if axis == 0 and not any(is_packed(node.outputs[0]) for node in self.nodes):
@@ -132,6 +138,37 @@ class _GroupWriter:
             stack.enter_context(loop)
             if axis == len(nest.dims) - 2:
                 self._declare_offsets(nest)
+
+    def _is_long(self, nest: Nest) -> bool:
+        """Whether it is one loop over more memory than the L2 cache holds, which takes its time."""
+        if len(nest.dims) != 1 or has_functions(self.nodes):
+            return False
+        streams = self._streams(nest)
+        each = sum(itemsize(value.dtype) for value in streams)
+        return not any(map(is_packed, streams)) and factor(nest.dims[0]) * each > _CACHED
+
+    def _streams(self, nest: Nest) -> list[ir.Value]:
+        """The operands that the loop goes through."""
+        loads = [value for (value, _), moves in zip(self.loads, nest.moves, strict=False) if any(moves)]
+        return loads + [node.outputs[0] for node in self.nodes if node.outputs[0] in self.needed]
+
+    def _open_pages(self, nest: Nest, stack: ExitStack) -> None:
+        """One loop, in blocks of a page: the next page of each operand is asked for before it is used.
+
+        The hardware's prefetch ends with a page. So each new one waits for its translation, and again for its
+        first lines, if nobody asks.
+        """
+        kernel, streams = self.kernel, self._streams(nest)
+        step = _PAGE // max(itemsize(value.dtype) for value in streams)
+        stack.enter_context(kernel.parallel("page", nest.dims[0], self._cost() * step, step=step))
+        for value in streams:
+            pointer = kernel.write(value) if value in self.needed else kernel.read(value)
+            ahead = _PAGE // itemsize(value.dtype)
+            kernel.line(
+                f"__builtin_prefetch({pointer} + page + {ahead}{', 1' if value in self.needed else ''});"
+            )
+        kernel.line(f"const int64_t stop = page + {step} < page_end ? page + {step} : page_end;")
+        stack.enter_context(kernel.loop("i0", "stop", start="page"))
 
     def _cost(self) -> int:
         """What one element costs."""

@@ -190,7 +190,8 @@ static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m,
   const int in_panels = b_panel != PANEL && !turned && farcall_wide_KIND == PANEL; /* one for each tile */
   /* A panel that is copied serves more rows; one of a transposed B costs more than to read A again. */
   const int64_t band = turned ? m : b_panel != PANEL ? BAND : BANDS * BAND;
-  const int64_t rest = n % farcall_lanes_KIND, narrow = packed && !turned && rest <= farcall_narrow_KIND ? rest : 0;
+  const int64_t rest = n % farcall_lanes_KIND;
+  const int64_t narrow = packed && !turned && rest <= farcall_narrow_KIND ? rest : 0;
   n -= narrow;
   for (int64_t k0 = 0; k0 < k || k0 == 0;
        k0 += farcall_depth_KIND, old = c, old_row = c_row, first = &none, first_row = 0) {

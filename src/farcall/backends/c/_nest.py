@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._parallel import ELEMENT
-from farcall.graph.dims import Dim, ceildiv, product
+from farcall.graph.dims import Dim, ceildiv, factor, product
 
 _ENOUGH = 64  # iterations that threads share
 _LONG = 256 * ELEMENT  # the cost of an iteration, beside which divisions do not count
@@ -86,9 +86,7 @@ def shared(kernel: Kernel, loops: Sequence[tuple[str, Dim, int]], cost: Dim) -> 
 def _is_shared(counts: Sequence[Dim], cost: Dim, depth: int) -> bool:
     """Whether the loop at ``depth`` is one with those around it: they are few, or its iterations are long."""
     around, each = product(counts[:depth]), product((cost, *counts[depth + 1 :]))
-    if not isinstance(around, int):
-        around = int(around.as_coeff_Mul()[0])  # with a batch of one
-    return around < _ENOUGH or not isinstance(each, int) or each >= _LONG
+    return factor(around) < _ENOUGH or not isinstance(each, int) or each >= _LONG
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def factor(dim: Dim) -> int:
-    """The number in a product of dims: its size with a batch of one."""
+    """The number in ``dim``, a product of dims: its size with a batch of one."""
     return dim if isinstance(dim, int) else int(dim.as_coeff_Mul()[0])
 
 

@@ -26,11 +26,8 @@ _WEIGHTS = 8  # reading the weights of a product
 _ELEMENT = 6  # copying an element, where the product has one row and one step
 
 _VECTOR = 16  # columns that the product computes at once
-_LAST = (
-    (NARROW, 0.5),
-    (PAIRED, 0.75),
-    (_VECTOR, 1.0),
-)  # so many behind the last one take this part of its time
+# Up to so many columns behind the last whole vector take this part of the time of one.
+_LAST = ((NARROW, 0.5), (PAIRED, 0.75), (_VECTOR, 1.0))
 _GAIN = 0.9  # the part of the time of a product for each image from which it pays
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 ELEMENT = 8  # the cost of an element that is read, used and written
 FUNCTION = 32  # the cost of an element of exp, tanh and their like
 _WAKE = 1 << 18  # what it pays to wake a thread for: some 10 microseconds
-UNITS = _WAKE // 4  # what is worth the time of a thread that is awake
+UNITS = _WAKE // 4  # what is worth the time of a thread that is awake: QUARTERS in native/runtime/pool.c
 
 HELPER = f"""static int farcall_parallel(int64_t count, double cost, int at_once, int64_t scratch,
     int (*body)(void* context, int64_t begin, int64_t end, void* scratch), void* context) {{

@@ -38,7 +38,7 @@ from farcall.graph.dims import Dim, ceildiv, dims, floordiv, product, same
 
 _CACHED = 2**18  # elements of columns that stay in the L2 cache
 _ROWS = 48  # fewest rows of a matrix product, where the channels suffice
-_FEWEST_ROWS = 16  # the same, where they suffice for one block
+_FEWEST_ROWS = 16  # the same, where the channels have not enough for two such products
 _SHARES = 8  # blocks that threads can share well
 _LARGEST = 2**31 - 1  # of attributes and of the elements of a window: products of two fit
 
